@@ -1,0 +1,115 @@
+//! What went wrong at a provider, as a class that says what may be done about it.
+
+use serde::{Deserialize, Serialize};
+
+/// The class of a failure. Closed: a caller's decision table covers every one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorClass {
+    /// The key is wrong, expired or missing (401, 403 without a better reason).
+    Auth,
+    /// No money or no plan (402, `insufficient_quota`).
+    Billing,
+    /// Too many requests for this key; wait.
+    RateLimit,
+    /// An aggregator's upstream is limited; the key is healthy.
+    UpstreamRateLimit,
+    /// The provider is overloaded (503, 529); same key, wait.
+    Overloaded,
+    /// The provider failed (500, 502, 504 and unknown shapes).
+    ServerError,
+    /// Nothing came in time, or the connection could not be made.
+    Timeout,
+    /// The stream ended before the answer did.
+    Incomplete,
+    /// A 200 with nothing in it.
+    EmptyResponse,
+    /// The input does not fit the window.
+    ContextOverflow,
+    /// Input and wanted output together do not fit: ask for less output.
+    OutputCap,
+    /// The request body is too large (413).
+    PayloadTooLarge,
+    /// No such model, or not for this key.
+    ModelNotFound,
+    /// The provider refuses the content.
+    ContentPolicy,
+    /// The provider does not accept the request's shape (400, 422).
+    BadRequest,
+    /// A firewall or a policy in between refuses; the key is healthy.
+    Blocked,
+    /// The certificate could not be verified.
+    Certificate,
+    /// The answer was not what the wire promises.
+    BadResponse,
+    /// A limit of this program was exceeded (response size, line length).
+    Limit,
+    /// This program is set up in a way that cannot work (bad URL, missing key).
+    Configuration,
+}
+
+/// A failed request. The message is cleaned of keys and cut; nothing in here is secret.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct ProviderError {
+    /// What may be done about it.
+    pub class: ErrorClass,
+    /// For a person: what happened and what to do.
+    pub message: String,
+    /// HTTP status, when there was one.
+    pub status: Option<u16>,
+    /// The provider's own structured code, when there was one.
+    pub code: Option<String>,
+    /// How long the provider asks to wait, in milliseconds.
+    pub retry_after_ms: Option<u64>,
+    /// The window that the provider reported, in tokens.
+    pub context_limit: Option<u64>,
+    /// The output cap that would fit, in tokens, when the provider reported enough to compute it.
+    pub output_limit: Option<u64>,
+    /// Provider and model, for messages.
+    pub route: String,
+}
+
+impl ProviderError {
+    /// A failure of `class` with a message for a person.
+    #[must_use]
+    pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+            status: None,
+            code: None,
+            retry_after_ms: None,
+            context_limit: None,
+            output_limit: None,
+            route: String::new(),
+        }
+    }
+
+    /// The stable code; `docs/errors/CODE.md` explains it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self.class {
+            ErrorClass::Auth => "HM2001",
+            ErrorClass::Billing => "HM2002",
+            ErrorClass::RateLimit => "HM2003",
+            ErrorClass::UpstreamRateLimit => "HM2004",
+            ErrorClass::Overloaded => "HM2005",
+            ErrorClass::ServerError => "HM2006",
+            ErrorClass::Timeout => "HM2007",
+            ErrorClass::Incomplete => "HM2008",
+            ErrorClass::EmptyResponse => "HM2009",
+            ErrorClass::ContextOverflow => "HM2010",
+            ErrorClass::OutputCap => "HM2011",
+            ErrorClass::PayloadTooLarge => "HM2012",
+            ErrorClass::ModelNotFound => "HM2013",
+            ErrorClass::ContentPolicy => "HM2014",
+            ErrorClass::BadRequest => "HM2015",
+            ErrorClass::Blocked => "HM2016",
+            ErrorClass::Certificate => "HM2017",
+            ErrorClass::BadResponse => "HM2018",
+            ErrorClass::Limit => "HM2019",
+            ErrorClass::Configuration => "HM2020",
+        }
+    }
+}
