@@ -1,1 +1,26 @@
-//! Placeholder while the seams are written.
+//! What an agent can do, and what it is allowed to do.
+//!
+//! Three questions are kept apart, each with one place: is a tool *registered* ([`ToolRegistry`]), is it *available* to
+//! this session ([`ToolSelection`]), and is this *call allowed* ([`ApprovalPolicy`]). Only the policy makes an
+//! [`Authorized`] call, and nothing but an authorized call opens a tool: background commands, wrappers and scripts have no
+//! other way in.
+//!
+//! The [`Executor`] runs one round's calls: compatible ones side by side, others one after the other, results always
+//! by their place in the round. It tells a [`CallObserver`] before a call may have an effect and when its result is
+//! known, so that the owner of the transcript can write both down; it stops when the observer cannot.
+//!
+//! The crate knows nothing of transcripts and models.
+
+mod approval;
+mod executor;
+mod tool;
+
+pub use approval::{
+    ApprovalAnswer, ApprovalMode, ApprovalPolicy, ApprovalRequest, Approver, Authorized, Clarifier, ClarifyAnswer,
+    ClarifyQuestion, Denial, Presence, Risk,
+};
+pub use executor::{BatchContext, CallObserver, Executor, Halt, PreparedCall};
+pub use tool::{
+    Call, CallOutcome, CallProgress, CallReport, Concurrency, PathUse, ReplaySafety, Tool, ToolContext, ToolRegistry,
+    ToolScope, ToolSelection, ToolSpec,
+};
