@@ -61,7 +61,9 @@ pub use round::{
     CallOutcome, CallResult, JournalCall, JournalState, NewCall, Planned, Recorded, RecordedCall, ReplaySafety, Round,
     Settled, SettledCall, Unsettled,
 };
-pub use session::{ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord};
+pub use session::{
+    ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
+};
 pub use time::{Clock, HostClock, ManualClock};
 pub use traits::{AdmissionStore, LeaseStore, SessionStore, Store, TranscriptStore};
 pub use turn::{OpenTurn, TurnEnd, TurnRecord, TurnStatus};

@@ -1,0 +1,1 @@
+//! The in-memory model of the store.

@@ -1,0 +1,299 @@
+//! The seams. One method is one transaction named after a fact; there is no `begin` and no `commit` to forget.
+//!
+//! After a crash at any point of a method, all of it happened or none of it. A method that writes rows with ids minted
+//! by the caller may be repeated: what is there already is recognised (I17).
+
+use async_trait::async_trait;
+
+use crate::admission::{AdmissionRecord, AdmitOutcome, NewAdmission, Receipt};
+use crate::error::StoreError;
+use crate::fence::{ClaimOutcome, ClaimRequest, Fence};
+use crate::ids::{AdmissionId, CallId, ConversationId, Generation, OwnerId, SessionId, TurnId};
+use crate::message::{MessagePage, NewMessage, StoredMessage, UsageDelta, UsageTotals, View};
+use crate::owner::OwnerInfo;
+use crate::prompt::{PromptHash, PromptSnapshot};
+use crate::round::{CallResult, Planned, Recorded, Round, SettledCall};
+use crate::session::{
+    ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
+};
+use crate::turn::{TurnEnd, TurnRecord};
+
+/// Inputs: accepted once, in order.
+#[async_trait]
+pub trait AdmissionStore: Send + Sync {
+    /// Makes an input durable and gives it its place. The same (principal, conversation, request id) with the same
+    /// content returns the first receipt.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] for the same request id with other content, [`StoreError::NotFound`] for an unknown
+    /// conversation, [`StoreError::Limit`] for a full queue or a payload that is too large. None of them writes.
+    async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError>;
+
+    /// Creates the conversation unless it exists, and makes its input durable, in one transaction.
+    ///
+    /// # Errors
+    /// As [`AdmissionStore::admit`], but for the unknown conversation.
+    async fn create_and_admit(
+        &self,
+        conversation: NewConversation,
+        input: NewAdmission,
+    ) -> Result<AdmitOutcome, StoreError>;
+
+    /// Where an admission stands.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError>;
+
+    /// Takes a queued admission back. One that was begun is refused.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] when it was begun or is over, [`StoreError::NotFound`].
+    async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError>;
+
+    /// Decides an `unknown` admission: closes its turn with `end` and lets the queue go on.
+    ///
+    /// # Errors
+    /// [`StoreError::Invalid`] when it is not unknown or the generation is not the exact one.
+    async fn resolve_unknown(
+        &self,
+        id: &AdmissionId,
+        generation: Generation,
+        end: TurnEnd,
+    ) -> Result<Receipt, StoreError>;
+}
+
+/// Ownership: leases, heartbeats, turns.
+#[async_trait]
+pub trait LeaseStore: Send + Sync {
+    /// Registers an owner, or renews its heartbeat.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn heartbeat(&self, owner: &OwnerInfo) -> Result<(), StoreError>;
+
+    /// Removes an owner that ends in order.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn retire(&self, owner: &OwnerId) -> Result<(), StoreError>;
+
+    /// Takes the lease if it is free, expired, or its owner is provably dead or silent, and with it the head of the
+    /// queue; or says why not. A new lease has a token one above every earlier one (I08).
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] for an unknown conversation.
+    async fn claim(&self, request: ClaimRequest) -> Result<ClaimOutcome, StoreError>;
+
+    /// Lengthens the lease to `ttl_ms` from now. Works on a lease that has expired and that nobody took.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn renew(&self, fence: &Fence, ttl_ms: u64) -> Result<(), StoreError>;
+
+    /// Gives the lease back. A lease that was lost already is no error.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn release(&self, fence: &Fence) -> Result<(), StoreError>;
+
+    /// Goes on with a turn that an earlier owner left open: its attempt counter grows by one.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when the turn is over.
+    async fn adopt_turn(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError>;
+
+    /// Puts the admission of an open turn back into its place: provably nothing of it happened. The turn ends.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when the turn is over or has recorded a round.
+    async fn requeue(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError>;
+
+    /// Ends a turn and its admission together. With `release` the lease is given back in the same transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when the turn is over already with another reason, or a call of
+    /// it has no stored result (I13).
+    async fn settle_turn(&self, fence: &Fence, turn: &TurnId, end: TurnEnd, release: bool) -> Result<(), StoreError>;
+
+    /// Says that the journal cannot tell what became of an open turn's admission.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when the turn is over.
+    async fn lose_turn(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError>;
+
+    /// A turn.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn turn(&self, id: &TurnId) -> Result<TurnRecord, StoreError>;
+
+    /// Waits until the conversation changes after the revision `seen`, or `max_wait_ms` have passed; returns its
+    /// revision now. With `seen` below the revision it returns at once.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn wait_for_change(
+        &self,
+        conversation: &ConversationId,
+        seen: i64,
+        max_wait_ms: u64,
+    ) -> Result<i64, StoreError>;
+}
+
+/// The transcript: what happened.
+#[async_trait]
+pub trait TranscriptStore: Send + Sync {
+    /// Opens a session (prompt bytes, session row, and the tip, in this order, one transaction) and appends its first
+    /// rows. A parent is closed with `parent_end`.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`], [`StoreError::Conflict`].
+    async fn open_session(
+        &self,
+        fence: &Fence,
+        turn: &TurnId,
+        session: NewSession,
+        parent_end: Option<&str>,
+        rows: Vec<NewMessage>,
+    ) -> Result<(), StoreError>;
+
+    /// Appends rows to the tip session, and counts the usage of the request that made them.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Conflict`] for a known id with other bytes.
+    async fn append(
+        &self,
+        fence: &Fence,
+        turn: &TurnId,
+        rows: Vec<NewMessage>,
+        usage: Option<UsageDelta>,
+    ) -> Result<(), StoreError>;
+
+    /// Makes an assistant message with its calls durable, before any of them may have an effect (I12). The places of
+    /// the results are reserved in call order. Results of calls with a preset are stored in the same transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`], [`StoreError::Conflict`].
+    async fn record_round(&self, fence: &Fence, round: Round<Planned>) -> Result<Round<Recorded>, StoreError>;
+
+    /// Writes down that these calls are about to have an effect.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] for a call that is settled.
+    async fn start_calls(&self, fence: &Fence, turn: &TurnId, calls: &[CallId]) -> Result<(), StoreError>;
+
+    /// Stores the result of a call, once.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Conflict`] when another result is stored.
+    async fn settle_call(
+        &self,
+        fence: &Fence,
+        turn: &TurnId,
+        call: &CallId,
+        result: CallResult,
+    ) -> Result<SettledCall, StoreError>;
+
+    /// Appends queued steers of the conversation as user rows of the running turn and ends their admissions, in one
+    /// transaction: each reaches the model exactly once. `rows` makes the row of an admission. Returns what was
+    /// appended, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn take_steers(
+        &self,
+        fence: &Fence,
+        turn: &TurnId,
+        rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+    ) -> Result<Vec<AdmissionRecord>, StoreError>;
+
+    /// Counts the usage of a request whose answer was not stored.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn count_usage(&self, fence: &Fence, usage: UsageDelta) -> Result<(), StoreError>;
+
+    /// Rows of a conversation, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn messages(
+        &self,
+        conversation: &ConversationId,
+        view: View,
+        page: MessagePage,
+    ) -> Result<Vec<StoredMessage>, StoreError>;
+
+    /// The bytes of a prompt.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Corrupt`] when the bytes do not have their hash.
+    async fn prompt(&self, hash: &PromptHash) -> Result<PromptSnapshot, StoreError>;
+}
+
+/// Conversations and sessions.
+#[async_trait]
+pub trait SessionStore: Send + Sync {
+    /// Conversations, newest activity first.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError>;
+
+    /// One conversation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn conversation(&self, id: &ConversationId) -> Result<ConversationSummary, StoreError>;
+
+    /// A session.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn session(&self, id: &SessionId) -> Result<SessionRecord, StoreError>;
+
+    /// Gives a title, cleaned (control, zero-width and direction marks out, cut to
+    /// [`crate::limits::TITLE_MAX_CHARS`]). A weaker source than the present one changes nothing. Returns the title
+    /// that holds.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when nothing is left of it.
+    async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError>;
+
+    /// Deletes a conversation with all its rows. Its tokens and generations stay, so that neither is ever used again
+    /// (I08).
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when an admission of it is not over.
+    async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError>;
+
+    /// Rows that hold the text, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError::Limit`] for a query over [`crate::limits::SEARCH_QUERY_MAX_CHARS`].
+    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError>;
+
+    /// Sums of what a conversation used, by model.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError>;
+
+    /// The counter of a (source, key) route, grown by one: never handed out twice, never reset (I08).
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError>;
+
+    /// Admissions of a conversation that are not over, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError>;
+}
+
+/// A whole store.
+pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + SessionStore {}
+
+impl<T: AdmissionStore + LeaseStore + TranscriptStore + SessionStore> Store for T {}
