@@ -1,0 +1,164 @@
+//! What is happening now. Lossy by contract: the transcript says what happened.
+//!
+//! An event that concerns a row is emitted only after that row is durable; deltas of a running answer concern no row.
+
+use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+
+use crate::end::TurnResult;
+
+/// One event of one conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The turn; none for events outside a turn.
+    pub turn: Option<TurnId>,
+    /// What happens.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// One call of a recorded round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedCall {
+    /// The call.
+    pub call: CallId,
+    /// The tool.
+    pub name: String,
+    /// One line that shows what is done (`echo hello`).
+    pub label: String,
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The input waits: another turn of the conversation runs somewhere.
+    Waiting {
+        /// For what, for a person.
+        reason: String,
+    },
+    /// A turn began.
+    TurnStarted {
+        /// Its input.
+        admission: AdmissionId,
+        /// How often it was begun; above 1 after a crash.
+        attempt: i64,
+    },
+    /// A turn that a crash left open was dealt with.
+    Recovered {
+        /// What was done, for a person.
+        what: String,
+    },
+    /// A session was opened.
+    SessionOpened {
+        /// The session.
+        session: SessionId,
+        /// Provider and model.
+        model: String,
+    },
+    /// A request goes to the model.
+    RequestStarted {
+        /// Count of requests in this turn, from 1.
+        number: u64,
+        /// Provider and model.
+        model: String,
+    },
+    /// More of the answer.
+    TextDelta {
+        /// Text, to be appended.
+        text: String,
+    },
+    /// More reasoning.
+    ReasoningDelta {
+        /// Text, to be appended.
+        text: String,
+    },
+    /// The answer begins anew after a lost connection: what was shown of it is void.
+    TextRestarted,
+    /// The model is writing a call.
+    CallAnnounced {
+        /// The tool.
+        name: String,
+    },
+    /// The calls of a round are durable and will run.
+    RoundRecorded {
+        /// Text that the model wrote before them.
+        text: String,
+        /// The calls, in order.
+        calls: Vec<PlannedCall>,
+    },
+    /// A call begins.
+    CallStarted {
+        /// The call.
+        call: CallId,
+        /// The tool.
+        name: String,
+        /// What is done.
+        label: String,
+    },
+    /// A call waits for a person.
+    CallWaiting {
+        /// The call.
+        call: CallId,
+        /// For what.
+        what: String,
+    },
+    /// More output of a running call.
+    CallOutput {
+        /// The call.
+        call: CallId,
+        /// Text, to be appended.
+        text: String,
+    },
+    /// A call ended, and its result is durable.
+    CallFinished {
+        /// The call.
+        call: CallId,
+        /// The tool.
+        name: String,
+        /// How it ended.
+        outcome: CallOutcome,
+        /// One line for a person.
+        summary: String,
+        /// What the model is told, cut.
+        preview: String,
+    },
+    /// Something went wrong and is tried again.
+    Retrying {
+        /// What went wrong, for a person.
+        message: String,
+        /// Wait before the next attempt, in milliseconds.
+        wait_ms: u64,
+        /// Which attempt comes next, from 2.
+        attempt: u32,
+        /// Most attempts.
+        attempts_max: u32,
+    },
+    /// Something that a person should know.
+    Notice {
+        /// The text.
+        text: String,
+    },
+    /// The turn is over.
+    TurnEnded {
+        /// How.
+        result: Box<TurnResult>,
+    },
+}
+
+/// Takes events. Infallible and never blocking: a slow reader loses events, never the turn.
+pub trait EventSink: Send + Sync {
+    /// Takes one event.
+    fn emit(&self, event: Event);
+}
+
+/// Drops every event.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn emit(&self, _event: Event) {}
+}

@@ -1,0 +1,401 @@
+//! The protocol between a client and a gateway: the same values in one process and over a transport.
+//!
+//! A client sends [`Request`]s and gets one [`Response`] or [`RpcError`] for each; the gateway sends
+//! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
+
+use hermes_core::{Event, TurnResult};
+use hermes_store::{
+    AdmissionId, ConversationId, ConversationSummary, Receipt, SearchHit, UsageTotals,
+};
+use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
+use serde::{Deserialize, Serialize};
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params")]
+#[non_exhaustive]
+pub enum Request {
+    /// Which conversation is meant: the last one, or one by id, unique beginning of an id, or title.
+    #[serde(rename = "session/resolve")]
+    SessionResolve(SessionResolveParams),
+    /// Conversations, newest activity first.
+    #[serde(rename = "session/list")]
+    SessionList(SessionListParams),
+    /// One conversation with its rows.
+    #[serde(rename = "session/show")]
+    SessionShow(SessionShowParams),
+    /// Rows that hold a text.
+    #[serde(rename = "session/search")]
+    SessionSearch(SessionSearchParams),
+    /// Gives a title.
+    #[serde(rename = "session/rename")]
+    SessionRename(SessionRenameParams),
+    /// Deletes a conversation.
+    #[serde(rename = "session/delete")]
+    SessionDelete(SessionRefParams),
+    /// Hands in an input. Answered when it is durable.
+    #[serde(rename = "prompt/submit")]
+    PromptSubmit(PromptSubmitParams),
+    /// Waits for the end of an input's turn.
+    #[serde(rename = "turn/wait")]
+    TurnWait(TurnWaitParams),
+    /// Stops the running turn of a conversation.
+    #[serde(rename = "turn/interrupt")]
+    TurnInterrupt(TurnInterruptParams),
+    /// Goes on with turns of a conversation that a crash left open or waiting.
+    #[serde(rename = "turn/resume")]
+    TurnResume(SessionRefParams),
+    /// Answers [`ServerMessage::ApprovalRequested`].
+    #[serde(rename = "approval/respond")]
+    ApprovalRespond(ApprovalRespondParams),
+    /// Answers [`ServerMessage::ClarifyRequested`].
+    #[serde(rename = "clarify/respond")]
+    ClarifyRespond(ClarifyRespondParams),
+    /// Which model is used, and why; which providers are known.
+    #[serde(rename = "model/status")]
+    ModelStatus,
+    /// Which tools there are, and which this session has.
+    #[serde(rename = "tools/list")]
+    ToolsList,
+    /// Checks the installation.
+    #[serde(rename = "system/doctor")]
+    SystemDoctor,
+}
+
+/// What a request returns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Response {
+    /// Of `session/resolve`.
+    SessionResolved(SessionResolveResponse),
+    /// Of `session/list`.
+    Sessions(Vec<ConversationSummary>),
+    /// Of `session/show`.
+    Session(Box<SessionShowResponse>),
+    /// Of `session/search`.
+    Hits(Vec<SearchHit>),
+    /// Of `session/rename`: the title that holds.
+    Renamed {
+        /// The title after cleaning.
+        title: String,
+    },
+    /// Of `session/delete`.
+    Deleted,
+    /// Of `prompt/submit`.
+    Submitted(PromptSubmitResponse),
+    /// Of `turn/wait` and `turn/resume`.
+    Turn(Option<Box<TurnResult>>),
+    /// Of `turn/interrupt`: whether a turn was running here.
+    Interrupted {
+        /// True when one was.
+        running: bool,
+    },
+    /// Of `approval/respond` and `clarify/respond`: false when nobody waits for the answer any more.
+    Accepted {
+        /// True when it was taken.
+        taken: bool,
+    },
+    /// Of `model/status`.
+    Model(Box<ModelStatusResponse>),
+    /// Of `tools/list`.
+    Tools(Vec<ToolStatus>),
+    /// Of `system/doctor`.
+    Doctor(Vec<Check>),
+}
+
+/// What the gateway sends of its own accord.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", content = "params")]
+#[non_exhaustive]
+pub enum ServerMessage {
+    /// Something happens.
+    #[serde(rename = "event")]
+    Event(Event),
+    /// A person is asked. Not answered within its time means no.
+    #[serde(rename = "approval/request")]
+    ApprovalRequested {
+        /// The conversation.
+        conversation: ConversationId,
+        /// What is asked.
+        request: ApprovalRequest,
+    },
+    /// The model asks the user.
+    #[serde(rename = "clarify/request")]
+    ClarifyRequested {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The id to answer with.
+        id: String,
+        /// The questions.
+        questions: Vec<ClarifyQuestion>,
+    },
+    /// A question is not open any more (answered elsewhere, timed out, turn over).
+    #[serde(rename = "request/withdrawn")]
+    RequestWithdrawn {
+        /// The id of the question.
+        id: String,
+    },
+    /// The client was too slow and missed messages: what it shows may be incomplete, the transcript is not.
+    #[serde(rename = "events/missed")]
+    EventsMissed {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Params of `session/resolve`. Exactly one of the two is given.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionResolveParams {
+    /// The conversation with the newest activity.
+    #[serde(default)]
+    pub last: bool,
+    /// An id, the unique beginning of one, or a title.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionResolveResponse {
+    /// The conversation.
+    pub session: ConversationSummary,
+    /// What a person should know (several have this title; the newest was taken).
+    pub note: Option<String>,
+}
+
+/// Params of `session/list`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionListParams {
+    /// Most rows; 0 = 50.
+    #[serde(default)]
+    pub limit: usize,
+    /// Only those with activity before this time, in milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub before_ms: Option<i64>,
+}
+
+/// Params of `session/show`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionShowParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// Only rows after this place.
+    #[serde(default)]
+    pub after_seq: i64,
+    /// Most rows, from the end; 0 = all of one page (10,000).
+    #[serde(default)]
+    pub limit: usize,
+}
+
+/// A conversation with its rows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionShowResponse {
+    /// The conversation.
+    pub session: ConversationSummary,
+    /// Rows that people see, oldest first.
+    pub rows: Vec<Row>,
+    /// What it used, by model.
+    pub usage: Vec<UsageTotals>,
+}
+
+/// One row as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its place.
+    pub seq: i64,
+    /// Its id.
+    pub id: String,
+    /// Who speaks: `user`, `assistant`, `tool`.
+    pub role: String,
+    /// What it is: `normal`, `steer`, `partial`, `boundary`, `hidden`, `summary`.
+    pub kind: String,
+    /// The text.
+    pub content: String,
+    /// The calls of an assistant row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<RowCall>,
+    /// The tool of a tool row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// How the call of a tool row ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// Id of the call that a tool row answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// When it was written, in milliseconds since the Unix epoch.
+    pub created_at_ms: i64,
+}
+
+/// One call of an assistant row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowCall {
+    /// The call's id.
+    pub call: String,
+    /// The tool.
+    pub name: String,
+    /// The arguments as the model wrote them.
+    pub arguments: String,
+}
+
+/// Params of `session/search`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionSearchParams {
+    /// The text.
+    pub query: String,
+    /// Most rows; 0 = 20.
+    #[serde(default)]
+    pub limit: usize,
+}
+
+/// Params of `session/rename`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRenameParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The new title.
+    pub title: String,
+}
+
+/// Names one conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRefParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+}
+
+/// Params of `prompt/submit`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptSubmitParams {
+    /// The conversation; none begins a new one.
+    #[serde(default)]
+    pub conversation: Option<ConversationId>,
+    /// The client's own id of the request: the same one again is not run again. None makes a new one.
+    #[serde(default)]
+    pub request_id: Option<String>,
+    /// The text.
+    pub text: String,
+    /// `queue` (default), `steer` or `redirect`.
+    #[serde(default)]
+    pub intent: Option<hermes_store::Intent>,
+}
+
+/// What became of an input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptSubmitResponse {
+    /// Its receipt. The input is durable.
+    pub receipt: Receipt,
+    /// True when the same request was accepted before.
+    pub replayed: bool,
+}
+
+/// Params of `turn/wait`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnWaitParams {
+    /// The input.
+    pub admission: AdmissionId,
+}
+
+/// Params of `turn/interrupt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnInterruptParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+}
+
+/// Params of `approval/respond`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalRespondParams {
+    /// The question's id.
+    pub id: String,
+    /// The answer.
+    pub answer: ApprovalAnswer,
+}
+
+/// Params of `clarify/respond`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClarifyRespondParams {
+    /// The question's id.
+    pub id: String,
+    /// One answer for each question, in order.
+    pub answers: Vec<ClarifyAnswer>,
+}
+
+/// Which model is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelStatusResponse {
+    /// Provider id.
+    pub provider: String,
+    /// Model name.
+    pub model: String,
+    /// Where requests go; empty for the practice model.
+    pub base_url: String,
+    /// Why this one: one sentence.
+    pub reason: String,
+    /// Where the key comes from, never the key.
+    pub key_source: String,
+    /// Every provider that this program knows.
+    pub providers: Vec<ProviderStatus>,
+}
+
+/// One provider that this program knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderStatus {
+    /// Its id.
+    pub id: String,
+    /// Its name for people.
+    pub name: String,
+    /// Variables that may hold its key.
+    pub env_keys: Vec<String>,
+    /// Whether a key was found (or none is needed).
+    pub ready: bool,
+}
+
+/// One tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its toolset.
+    pub toolset: String,
+    /// Its description's first sentence.
+    pub description: String,
+    /// Whether sessions have it as things are set up.
+    pub enabled: bool,
+}
+
+/// One finding of the doctor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: String,
+    /// `ok`, `note` or `failed`.
+    pub state: CheckState,
+    /// What was found, and what to do.
+    pub detail: String,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    /// As it should be.
+    Ok,
+    /// Works, and worth knowing.
+    Note,
+    /// Does not work.
+    Failed,
+}
+
+/// A request that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// The stable code (`HM....`); `docs/errors/CODE.md` explains it.
+    pub code: String,
+    /// What happened and what to do.
+    pub message: String,
+    /// Whether it was the caller's use or configuration that is wrong.
+    pub usage: bool,
+}
