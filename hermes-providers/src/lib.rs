@@ -9,9 +9,14 @@
 
 mod chat;
 mod error;
+mod json;
+#[cfg(feature = "test-util")]
+mod scripted;
 
 pub use chat::{
     CacheMarker, ChatMessage, ChatModel, ChatRequest, Completion, CompletedCall, Delta, DeltaStream, Finish, ModelInfo,
     Sidecar, ToolCall, ToolSchema, Usage,
 };
 pub use error::{ErrorClass, ProviderError};
+#[cfg(feature = "test-util")]
+pub use scripted::{Script, ScriptedModel};
