@@ -3,11 +3,13 @@
 //! A client sends [`Request`]s and gets one [`Response`] or [`RpcError`] for each; the gateway sends
 //! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
 
-use hermes_core::{Event, TurnResult};
-use hermes_store::{
-    AdmissionId, ConversationId, ConversationSummary, Receipt, SearchHit, UsageTotals,
+// A client needs no other crate of the workspace: what the messages are made of is here too.
+pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
+pub use hermes_store::{
+    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary, Intent,
+    InvalidId, MessageId, Receipt, SearchHit, SessionId, TitleSource, TurnId, UsageTotals,
 };
-use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
+pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
 
 /// What a client asks for.
@@ -278,7 +280,7 @@ pub struct PromptSubmitParams {
     pub text: String,
     /// `queue` (default), `steer` or `redirect`.
     #[serde(default)]
-    pub intent: Option<hermes_store::Intent>,
+    pub intent: Option<Intent>,
 }
 
 /// What became of an input.
