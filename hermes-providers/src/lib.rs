@@ -8,15 +8,24 @@
 //! The crate knows nothing of transcripts and tools.
 
 mod chat;
+mod classify;
 mod error;
 mod json;
+pub mod mode;
+mod profile;
 #[cfg(feature = "test-util")]
 mod scripted;
+pub mod sse;
 
 pub use chat::{
-    CacheMarker, ChatMessage, ChatModel, ChatRequest, Completion, CompletedCall, Delta, DeltaStream, Finish, ModelInfo,
+    CacheMarker, ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, ModelInfo,
     Sidecar, ToolCall, ToolSchema, Usage,
 };
+pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError};
+pub use profile::{
+    ApiMode, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks, ReasoningEcho,
+    ReasoningField, SystemRole, ToolIds,
+};
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

@@ -1,0 +1,448 @@
+//! A request to the bytes of its body.
+//!
+//! The keys have a fixed order and `messages` is the last one. So the body of a request without its closing `]}` is a
+//! byte prefix of the body of the next request of the same conversation, which is what prompt caches live on (I18).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::chat::{ChatMessage, ChatRequest, Sidecar, ToolCall};
+use crate::mode::chat_completions::names::{NameMap, wire_id};
+use crate::profile::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole};
+
+/// Efforts from weak to strong. A wanted effort that a provider lacks becomes the next weaker one that it has.
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+/// Sent where a provider insists on reasoning that is not known.
+const REASONING_PAD: &str = " ";
+
+/// What the encoder must know beside the request.
+#[derive(Debug, Clone)]
+pub struct WireOptions {
+    /// The model's name at the provider.
+    pub model: String,
+    /// Our name as an issuer of opaque state: wire, provider, server and model. Only a sidecar with exactly this issuer
+    /// is replayed.
+    pub issuer: Arc<str>,
+    /// How the provider differs.
+    pub quirks: Quirks,
+}
+
+/// The members of an assistant message that are opaque to us. The sidecar's bytes are one JSON object of them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Opaque<'a> {
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning_details: Option<&'a RawValue>,
+}
+
+/// The body of `request`. Pure: the same values give the same bytes.
+#[must_use]
+pub fn encode(request: &ChatRequest, options: &WireOptions) -> Bytes {
+    let names = NameMap::new(&request.tools);
+    let mut out = Writer { out: Vec::with_capacity(size_hint(request)), options, names: &names };
+    out.head(request);
+    out.raw(",\"messages\":[");
+    out.messages(request);
+    out.raw("]}");
+    Bytes::from(out.out)
+}
+
+/// A guess that saves most reallocations of a large body.
+fn size_hint(request: &ChatRequest) -> usize {
+    let text: usize = request
+        .messages
+        .iter()
+        .map(|message| match message {
+            ChatMessage::User { text, .. } => text.len(),
+            ChatMessage::Assistant { text, calls, .. } => {
+                text.len() + calls.iter().map(|call| call.arguments.len() + 128).sum::<usize>()
+            }
+            ChatMessage::Tool { content, .. } => content.len(),
+        })
+        .sum();
+    text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 64 + 1024
+}
+
+struct Writer<'a> {
+    out: Vec<u8>,
+    options: &'a WireOptions,
+    names: &'a NameMap,
+}
+
+impl Writer<'_> {
+    fn raw(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// Writes a value as JSON. Strings and `Value`s cannot fail and a `Vec` takes everything, so there is no error.
+    fn json<T: Serialize + ?Sized>(&mut self, value: &T) {
+        let before = self.out.len();
+        if serde_json::to_writer(&mut self.out, value).is_err() {
+            self.out.truncate(before);
+            self.raw("null");
+        }
+    }
+
+    fn member<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
+        self.raw(",\"");
+        self.raw(key);
+        self.raw("\":");
+        self.json(value);
+    }
+
+    fn head(&mut self, request: &ChatRequest) {
+        let quirks = &self.options.quirks;
+        self.raw("{\"model\":");
+        self.json(&self.options.model);
+        self.member("stream", &request.stream);
+        if request.stream && quirks.stream_usage {
+            self.raw(",\"stream_options\":{\"include_usage\":true}");
+        }
+        self.tools(request);
+        if let Some(temperature) = request.temperature.filter(|_| takes_temperature(&self.options.model, quirks)) {
+            self.member("temperature", &temperature);
+        }
+        if let Some(most) = request.max_output_tokens {
+            let field = match quirks.max_tokens_field {
+                MaxTokensField::MaxTokens => "max_tokens",
+                MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
+            };
+            self.member(field, &most);
+        }
+        if let Some(wanted) = request.reasoning_effort.as_deref() {
+            self.effort(wanted);
+        }
+        if let Some(key) = request.cache_key.as_deref().filter(|_| quirks.prompt_cache_key) {
+            self.member("prompt_cache_key", key);
+        }
+    }
+
+    /// No tools, no field (case W4).
+    fn tools(&mut self, request: &ChatRequest) {
+        for (at, tool) in request.tools.iter().enumerate() {
+            self.raw(if at == 0 { ",\"tools\":[" } else { "," });
+            self.raw("{\"type\":\"function\",\"function\":{\"name\":");
+            let name = self.names.wire(&tool.name);
+            self.json(&*name);
+            self.member("description", &tool.description);
+            self.member("parameters", &tool.parameters);
+            self.raw("}}");
+        }
+        if !request.tools.is_empty() {
+            self.raw("]");
+        }
+    }
+
+    fn effort(&mut self, wanted: &str) {
+        let quirks = &self.options.quirks;
+        let effort = clamp_effort(wanted, quirks);
+        match (quirks.reasoning, effort) {
+            (ReasoningField::Thinking, None) => self.raw(",\"thinking\":{\"type\":\"disabled\"}"),
+            (ReasoningField::None, _) | (_, None) => {}
+            (ReasoningField::Effort, Some(effort)) => self.member("reasoning_effort", effort),
+            (ReasoningField::Object, Some(effort)) => {
+                self.raw(",\"reasoning\":{\"effort\":");
+                self.json(effort);
+                self.raw("}");
+            }
+            (ReasoningField::Thinking, Some(effort)) => {
+                self.raw(",\"thinking\":{\"type\":\"enabled\"}");
+                self.member("reasoning_effort", effort);
+            }
+        }
+    }
+
+    fn messages(&mut self, request: &ChatRequest) {
+        let mut first = true;
+        if !request.system.is_empty() {
+            self.raw(match self.options.quirks.system_role {
+                SystemRole::System => "{\"role\":\"system\",\"content\":",
+                SystemRole::Developer => "{\"role\":\"developer\",\"content\":",
+            });
+            self.json(&*String::from_utf8_lossy(&request.system));
+            self.raw("}");
+            first = false;
+        }
+        for message in &request.messages {
+            if !std::mem::take(&mut first) {
+                self.raw(",");
+            }
+            self.message(message);
+        }
+    }
+
+    fn message(&mut self, message: &ChatMessage) {
+        match message {
+            ChatMessage::User { text, .. } => {
+                self.raw("{\"role\":\"user\",\"content\":");
+                self.json(text);
+            }
+            ChatMessage::Assistant { text, reasoning, sidecar, calls, .. } => {
+                self.raw("{\"role\":\"assistant\",\"content\":");
+                let null =
+                    text.is_empty() && !calls.is_empty() && self.options.quirks.empty_content == EmptyContent::Null;
+                if null {
+                    self.raw("null")
+                } else {
+                    self.json(text)
+                }
+                self.reasoning(reasoning.as_deref(), !calls.is_empty());
+                self.sidecar(sidecar.as_ref());
+                self.calls(calls);
+            }
+            ChatMessage::Tool { call_id, content, .. } => {
+                self.raw("{\"role\":\"tool\",\"tool_call_id\":");
+                let id = wire_id(call_id, self.options.quirks.tool_ids);
+                self.json(&*id);
+                self.member("content", content);
+            }
+        }
+        self.raw("}");
+    }
+
+    fn reasoning(&mut self, reasoning: Option<&str>, has_calls: bool) {
+        let quirks = &self.options.quirks;
+        let echoed = reasoning.filter(|text| !text.is_empty() && quirks.reasoning_echo != ReasoningEcho::None);
+        let padded = has_calls && matches_part(&self.options.model, &quirks.echo_pad_models);
+        let Some(text) = echoed.or(padded.then_some(REASONING_PAD)) else { return };
+        self.member("reasoning_content", text);
+        if quirks.reasoning_echo == ReasoningEcho::All && echoed.is_some() {
+            self.member("reasoning", text);
+        }
+    }
+
+    /// Another issuer's state never goes out; ours goes out byte for byte.
+    fn sidecar(&mut self, sidecar: Option<&Sidecar>) {
+        let Some(sidecar) = sidecar.filter(|sidecar| sidecar.issuer == self.options.issuer) else { return };
+        let Ok(opaque) = serde_json::from_slice::<Opaque<'_>>(&sidecar.bytes) else { return };
+        if let Some(details) = opaque.reasoning_details {
+            self.raw(",\"reasoning_details\":");
+            self.raw(details.get());
+        }
+    }
+
+    fn calls(&mut self, calls: &[ToolCall]) {
+        for (at, call) in calls.iter().enumerate() {
+            self.raw(if at == 0 { ",\"tool_calls\":[" } else { "," });
+            self.raw("{\"id\":");
+            let id = wire_id(&call.id, self.options.quirks.tool_ids);
+            self.json(&*id);
+            self.raw(",\"type\":\"function\",\"function\":{\"name\":");
+            let name = self.names.wire(&call.name);
+            self.json(&*name);
+            self.member("arguments", &call.arguments);
+            self.raw("}}");
+        }
+        if !calls.is_empty() {
+            self.raw("]");
+        }
+    }
+}
+
+fn takes_temperature(model: &str, quirks: &Quirks) -> bool {
+    !quirks.no_temperature_models.iter().any(|start| model.starts_with(start.as_str()))
+}
+
+fn matches_part(model: &str, parts: &[String]) -> bool {
+    let model = model.to_lowercase();
+    parts.iter().any(|part| model.contains(part.as_str()))
+}
+
+/// The effort to send, or `None` when no field shall be sent. Never stronger than asked while a weaker one exists, and
+/// never down to `none`.
+fn clamp_effort<'a>(wanted: &'a str, quirks: &'a Quirks) -> Option<&'a str> {
+    if let Some(mapped) = quirks.effort_map.get(wanted) {
+        return Some(mapped);
+    }
+    if quirks.efforts.is_empty() || quirks.efforts.iter().any(|known| known == wanted) {
+        return Some(wanted);
+    }
+    if wanted == "none" {
+        return None;
+    }
+    let rung = |name: &str| EFFORTS.iter().position(|effort| *effort == name);
+    let usable = || quirks.efforts.iter().filter(|known| *known != "none");
+    let weaker = usable().rfind(|known| rung(known) <= rung(wanted));
+    weaker.or_else(|| usable().next()).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chat::{CacheMarker, ToolSchema};
+    use crate::profile::{Profiles, ToolIds};
+    use serde_json::{Value, json};
+
+    fn options(profile: &str) -> WireOptions {
+        let quirks = Profiles::bundled().unwrap().get(profile).unwrap().quirks.clone();
+        WireOptions { model: "m".into(), issuer: "chat_completions/x/m".into(), quirks }
+    }
+
+    fn request(messages: Vec<ChatMessage>) -> ChatRequest {
+        ChatRequest {
+            system: Bytes::from_static("You are ünï.".as_bytes()),
+            tools: Vec::new().into(),
+            messages,
+            max_output_tokens: None,
+            temperature: None,
+            reasoning_effort: None,
+            stream: true,
+            cache_key: None,
+        }
+    }
+
+    fn user(text: &str) -> ChatMessage {
+        ChatMessage::User { text: text.into(), cache: CacheMarker::None }
+    }
+
+    fn call(id: &str, name: &str, arguments: &str) -> ChatMessage {
+        ChatMessage::Assistant {
+            text: String::new(),
+            reasoning: None,
+            sidecar: None,
+            calls: vec![ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }],
+            cache: CacheMarker::None,
+        }
+    }
+
+    fn result(id: &str) -> ChatMessage {
+        ChatMessage::Tool {
+            call_id: id.into(),
+            name: "t".into(),
+            content: "ok\u{0}".into(),
+            is_error: false,
+            cache: CacheMarker::End,
+        }
+    }
+
+    fn body(request: &ChatRequest, profile: &str) -> Value {
+        serde_json::from_slice(&encode(request, &options(profile))).unwrap()
+    }
+
+    #[test]
+    fn i18_each_body_is_a_byte_prefix_of_the_next() {
+        let mut all = request(Vec::new());
+        all.tools =
+            vec![ToolSchema { name: "a b".into(), description: "d".into(), parameters: json!({"type": "object"}) }]
+                .into();
+        all.max_output_tokens = Some(100);
+        let history =
+            [user("hi 🦀"), call("c1", "a b", "{ \"x\" : 1.0 }"), result("c1"), user("go"), call("c2", "gone", "")];
+        for profile in ["openai", "openrouter", "deepseek", "mistral", "custom"] {
+            let mut before: Option<Bytes> = None;
+            for message in &history {
+                all.messages.push(message.clone());
+                let now = encode(&all, &options(profile));
+                if let Some(before) = before {
+                    let prefix = before.strip_suffix(b"]}").unwrap();
+                    assert!(now.starts_with(prefix), "{profile}");
+                }
+                before = Some(now);
+            }
+            all.messages.clear();
+        }
+    }
+
+    #[test]
+    fn the_keys_have_a_fixed_order() {
+        let mut full = request(vec![user("hi")]);
+        full.temperature = Some(0.7);
+        full.max_output_tokens = Some(9);
+        full.reasoning_effort = Some("high".into());
+        let text = String::from_utf8(encode(&full, &options("custom")).to_vec()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":0.7,"max_tokens":9,"#
+                .to_owned()
+                + r#""reasoning_effort":"high","messages":[{"role":"system","content":"You are ünï."},"#
+                + r#"{"role":"user","content":"hi"}]}"#
+        );
+    }
+
+    #[test]
+    fn w4_no_tools_means_no_field() {
+        let body = body(&request(vec![user("hi")]), "openai");
+        assert!(body.get("tools").is_none() && body.get("tool_choice").is_none());
+    }
+
+    #[test]
+    fn i19_arguments_keep_their_bytes() {
+        for arguments in ["{ \"b\":1.50, \"a\" : \"\\u00e9\" }", "{\"cut", "", "nul \u{0} \u{2028}"] {
+            let body = body(&request(vec![user("x"), call("c", "t", arguments), result("c")]), "custom");
+            assert_eq!(body["messages"][2]["tool_calls"][0]["function"]["arguments"], arguments);
+            assert_eq!(body["messages"][3]["content"], "ok\u{0}");
+        }
+    }
+
+    #[test]
+    fn content_without_text_follows_the_profile() {
+        let history = vec![user("x"), call("c", "t", "{}"), result("c")];
+        assert_eq!(body(&request(history.clone()), "openai")["messages"][2]["content"], Value::Null);
+        assert_eq!(body(&request(history), "ollama")["messages"][2]["content"], "");
+    }
+
+    fn thinking(reasoning: Option<&str>, issuer: &str) -> ChatMessage {
+        ChatMessage::Assistant {
+            text: "t".into(),
+            reasoning: reasoning.map(Into::into),
+            sidecar: Some(Sidecar {
+                issuer: issuer.into(),
+                bytes: Bytes::from_static(b"{\"reasoning_details\":[ {\"n\":1.0,\"s\":\"\\u00e9\"} ]}"),
+            }),
+            calls: vec![ToolCall { id: "c".into(), name: "t".into(), arguments: "{}".into() }],
+            cache: CacheMarker::None,
+        }
+    }
+
+    #[test]
+    fn reasoning_goes_back_as_the_profile_says() {
+        let keys = |profile: &str, reasoning| {
+            let body = body(&request(vec![user("x"), thinking(reasoning, "other")]), profile);
+            let message = body["messages"][2].as_object().unwrap().clone();
+            (message.get("reasoning_content").cloned(), message.get("reasoning").cloned())
+        };
+        assert_eq!(keys("groq", Some("r")), (None, None));
+        assert_eq!(keys("custom", Some("r")), (Some("r".into()), None));
+        assert_eq!(keys("openrouter", Some("r")), (Some("r".into()), Some("r".into())));
+        assert_eq!(keys("deepseek", None), (Some(" ".into()), None));
+        assert_eq!(keys("custom", None), (None, None));
+    }
+
+    #[test]
+    fn i19_i21_a_sidecar_goes_back_byte_for_byte_and_to_its_issuer_only() {
+        let text = |issuer: &str| {
+            let request = request(vec![user("x"), thinking(None, issuer)]);
+            String::from_utf8(encode(&request, &options("openrouter")).to_vec()).unwrap()
+        };
+        assert!(text("chat_completions/x/m").contains(r#""reasoning_details":[ {"n":1.0,"s":"\u00e9"} ]"#));
+        assert!(!text("chat_completions/y/m").contains("reasoning_details"));
+    }
+
+    #[test]
+    fn efforts_are_clamped_to_the_next_weaker_one() {
+        let quirks = |efforts: &[&str]| Quirks {
+            efforts: efforts.iter().map(|e| (*e).to_owned()).collect(),
+            ..Quirks::default()
+        };
+        let low_high = quirks(&["low", "high"]);
+        assert_eq!(clamp_effort("medium", &low_high), Some("low"));
+        assert_eq!(clamp_effort("max", &low_high), Some("high"));
+        assert_eq!(clamp_effort("minimal", &low_high), Some("low"));
+        assert_eq!(clamp_effort("none", &low_high), None);
+        assert_eq!(clamp_effort("minimal", &quirks(&["none", "low"])), Some("low"));
+        assert_eq!(clamp_effort("high", &quirks(&[])), Some("high"));
+    }
+
+    #[test]
+    fn mistral_gets_nine_character_ids_in_pairs() {
+        let history = vec![user("x"), call("call_long_1", "t", "{}"), result("call_long_1")];
+        let body = body(&request(history), "mistral");
+        let id = body["messages"][2]["tool_calls"][0]["id"].as_str().unwrap();
+        assert_eq!(id.len(), 9);
+        assert_eq!(body["messages"][3]["tool_call_id"], id);
+        assert!(body.get("stream_options").is_none());
+        assert_eq!(options("mistral").quirks.tool_ids, ToolIds::Alnum9);
+    }
+}
