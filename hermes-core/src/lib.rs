@@ -1,7 +1,37 @@
 //! How one turn runs.
+//!
+//! A conversation is a ledger, a turn is a transaction. An [`Engine`] accepts an input durably, takes the lease of the
+//! conversation, builds the context, asks the model, writes every round of tool calls down before it runs them, and
+//! leaves through one exit with exactly one [`EndReason`]. What it knows stands in the store: after a crash the next
+//! engine reads the journal and goes on, without losing an input and without repeating an effect.
+//!
+//! The crate does no IO of its own. Storage, models and tools come in as traits of their crates; time, prompt files
+//! and people through the small seams of [`seams`](Clock). It has no global, reads no environment and no wall clock, and
+//! starts no task: everything runs inside the futures that the host awaits, and dropping one is a crash that the next
+//! owner recovers from.
 
 mod end;
+mod engine;
 mod event;
+mod input;
+pub mod limits;
+mod projection;
+mod prompt;
+mod retry;
+mod seams;
+mod stop;
+mod turn;
+
+#[cfg(feature = "test-util")]
+pub mod testing;
 
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
+pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};
+pub use input::Input;
+pub use seams::{
+    Clock, ContextFile, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSession, ToolSessions,
+};
+pub use stop::Interrupt;
+
+pub use {hermes_providers, hermes_store, hermes_tools};

@@ -117,6 +117,14 @@ impl ConversationId {
     }
 }
 
+impl AdmissionId {
+    /// The id of the row that holds this input: the same text, so that a turn that is begun again writes the same row.
+    #[must_use]
+    pub fn input_row(&self) -> MessageId {
+        MessageId(self.0.clone())
+    }
+}
+
 /// A fencing token: grows by one with every lease of a conversation; never reset, reused or pruned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

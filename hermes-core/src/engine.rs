@@ -1,0 +1,583 @@
+//! The engine: inputs in, turns out.
+//!
+//! An [`Engine`] accepts inputs ([`Engine::submit`]: durable when it returns) and works on conversations
+//! ([`Engine::run_until`], [`Engine::drain`]: futures that the host awaits; the engine starts no task of its own).
+//! Whatever is known of a conversation stands in the store, so another engine over the same store, in another process or
+//! after a crash, goes on where this one stopped.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hermes_providers::ChatModel;
+use hermes_store::{
+    AdmissionId, AdmissionRecord, AdmissionStatus, AdmitOutcome, ClaimOutcome, ClaimPolicy, ClaimRequest,
+    ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo, Store,
+    StoreError, TurnId, UsageTotals,
+};
+use hermes_tools::ToolSession;
+
+use crate::end::{EndReason, Stopper, TurnError, TurnResult};
+use crate::event::{Event, EventKind, EventSink};
+use crate::input::Input;
+use crate::limits;
+use crate::seams::{Clock, PromptSource, ToolHost};
+use crate::stop::{Cause, Interrupt, StopSignal};
+use crate::turn::{Counters, Turn, recover};
+
+/// What an engine may be told about how it works. Every field has the default of the mechanism document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineSettings {
+    /// The profile that new conversations belong to.
+    pub profile: String,
+    /// Where new conversations come from (`cli`, `oneshot`, ...).
+    pub source: String,
+    /// Which queued inputs this engine runs.
+    pub claim: ClaimPolicy,
+    /// Most requests of one turn (`agent.max_turns`); `None` = no limit.
+    pub max_iterations: Option<u64>,
+    /// Attempts at one request.
+    pub request_attempts: u32,
+    /// Time for one turn in milliseconds (`agent.run_budget_seconds`); `None` = no limit.
+    pub turn_deadline_ms: Option<u64>,
+    /// Life of a lease that nobody renews, in milliseconds.
+    pub lease_ttl_ms: u64,
+    /// Time between two renewals, in milliseconds.
+    pub lease_refresh_ms: u64,
+    /// Longest wait for another owner's turn, in milliseconds.
+    pub lease_wait_ms: u64,
+    /// Cap on output tokens of one answer.
+    pub max_output_tokens: Option<u64>,
+    /// Sampling temperature.
+    pub temperature: Option<f32>,
+    /// Reasoning effort.
+    pub reasoning_effort: Option<String>,
+    /// Most characters of context files; `None` = by the model's window.
+    pub context_files_max_chars: Option<usize>,
+    /// Whether answers are streamed.
+    pub stream: bool,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            profile: "default".to_owned(),
+            source: "embedded".to_owned(),
+            claim: ClaimPolicy::Any,
+            max_iterations: None,
+            request_attempts: limits::REQUEST_ATTEMPTS_MAX,
+            turn_deadline_ms: None,
+            lease_ttl_ms: hermes_store::limits::LEASE_TTL_MS,
+            lease_refresh_ms: hermes_store::limits::LEASE_REFRESH_MS,
+            lease_wait_ms: hermes_store::limits::LEASE_WAIT_MS,
+            max_output_tokens: None,
+            temperature: None,
+            reasoning_effort: None,
+            context_files_max_chars: None,
+            stream: true,
+        }
+    }
+}
+
+/// The parts of an engine.
+#[derive(Clone)]
+pub struct EngineParts {
+    /// Where facts are kept.
+    pub store: Arc<dyn Store>,
+    /// The model that turns talk to.
+    pub model: Arc<dyn ChatModel>,
+    /// Everything about tools.
+    pub tools: ToolHost,
+    /// Where prompts come from.
+    pub prompt: Arc<dyn PromptSource>,
+    /// Who hears events.
+    pub events: Arc<dyn EventSink>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// New ids.
+    pub ids: Arc<dyn IdSource>,
+    /// This process as an owner of leases.
+    pub owner: OwnerInfo,
+    /// How to work.
+    pub settings: EngineSettings,
+}
+
+/// An input that could not be accepted, or a conversation that could not be worked on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The input is empty.
+    #[error("the input is empty; write something")]
+    EmptyInput,
+    /// The input is too large.
+    #[error("the input has {bytes} bytes, and {max} are allowed; put it into a file and name the file")]
+    InputTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl EngineError {
+    /// The stable code; `docs/errors/CODE.md` explains it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::EmptyInput => "HM4101",
+            Self::InputTooLarge { .. } => "HM4102",
+        }
+    }
+}
+
+/// An input with its sender.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// The conversation; `None` begins a new one.
+    pub conversation: Option<ConversationId>,
+    /// Who sends it.
+    pub principal: String,
+    /// The sender's own id of the request; `None` makes a new one, and a repetition is then not recognised.
+    pub request_id: Option<String>,
+    /// What is wanted.
+    pub intent: Intent,
+    /// The input.
+    pub input: Input,
+}
+
+pub(crate) struct Inner {
+    pub store: Arc<dyn Store>,
+    pub model: Arc<dyn ChatModel>,
+    pub tools: ToolHost,
+    pub prompt: Arc<dyn PromptSource>,
+    events: Arc<dyn EventSink>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<dyn IdSource>,
+    owner: OwnerInfo,
+    pub settings: EngineSettings,
+    registered: AtomicBool,
+    /// Conversations that this engine works on now. Held for map operations only, never over an await.
+    running: Mutex<HashMap<ConversationId, StopSignal>>,
+    /// Tools' state by conversation. Held for map operations only, never over an await.
+    sessions: Mutex<HashMap<ConversationId, Arc<ToolSession>>>,
+}
+
+impl Inner {
+    pub(crate) fn emit(&self, event: Event) {
+        self.events.emit(event);
+    }
+
+    pub(crate) fn ids(&self) -> &dyn IdSource {
+        self.ids.as_ref()
+    }
+
+    /// The tools' state of a conversation, opened at its first turn here.
+    pub(crate) async fn tool_session(&self, conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession> {
+        if let Some(session) = lock(&self.sessions).get(conversation) {
+            return session.clone();
+        }
+        let session = self.tools.sessions.open(conversation, cwd).await;
+        let evicted = {
+            let mut sessions = lock(&self.sessions);
+            let full = sessions.len() >= limits::TOOL_SESSIONS_MAX;
+            let victim = if full {
+                let running = lock(&self.running);
+                sessions.keys().find(|id| !running.contains_key(*id)).cloned()
+            } else {
+                None
+            };
+            let evicted = victim.and_then(|id| sessions.remove(&id));
+            sessions.insert(conversation.clone(), session.clone());
+            evicted
+        };
+        if let Some(old) = evicted {
+            self.tools.sessions.close(old).await;
+        }
+        session
+    }
+
+    async fn heartbeat(&self) -> Result<(), StoreError> {
+        self.store.heartbeat(&self.owner).await?;
+        self.registered.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Beats until it is dropped. A beat that fails is tried again with the next one: leases have their own keeper.
+    async fn beat(&self) -> std::convert::Infallible {
+        loop {
+            self.clock.sleep(hermes_store::limits::HEARTBEAT_MS).await;
+            if let Err(error) = self.heartbeat().await {
+                tracing::warn!(code = error.code(), "the heartbeat could not be written: {error}");
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes a conversation from the running ones, however its work ends.
+struct Working<'e> {
+    inner: &'e Inner,
+    conversation: ConversationId,
+}
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.running).remove(&self.conversation);
+    }
+}
+
+/// The turn engine. Cheap to clone; all clones are one engine.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+/// What one look at a conversation led to.
+enum Progress {
+    /// A turn ended.
+    Ended(Box<TurnResult>),
+    /// Something was recovered; look again.
+    Again,
+    /// Nothing for this engine now.
+    Idle,
+    /// Somebody else is at work.
+    Busy(&'static str),
+}
+
+impl Engine {
+    /// An engine of these parts. Nothing is read or written yet.
+    #[must_use]
+    pub fn new(parts: EngineParts) -> Self {
+        let inner = Inner {
+            store: parts.store,
+            model: parts.model,
+            tools: parts.tools,
+            prompt: parts.prompt,
+            events: parts.events,
+            clock: parts.clock,
+            ids: parts.ids,
+            owner: parts.owner,
+            settings: parts.settings,
+            registered: AtomicBool::new(false),
+            running: Mutex::new(HashMap::new()),
+            sessions: Mutex::new(HashMap::new()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The store that this engine works on.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    /// The model that turns talk to.
+    #[must_use]
+    pub fn model(&self) -> &Arc<dyn ChatModel> {
+        &self.inner.model
+    }
+
+    /// Accepts an input. It is durable when this returns, and will be run once, whatever happens to this process.
+    ///
+    /// # Errors
+    /// [`EngineError::EmptyInput`], [`EngineError::InputTooLarge`], and those of
+    /// [`hermes_store::AdmissionStore::admit`]; nothing was accepted then.
+    pub async fn submit(&self, submission: Submission) -> Result<AdmitOutcome, EngineError> {
+        let inner = &self.inner;
+        let text = &submission.input.text;
+        if text.trim().is_empty() {
+            return Err(EngineError::EmptyInput);
+        }
+        if text.len() > limits::INPUT_MAX_BYTES {
+            return Err(EngineError::InputTooLarge { bytes: text.len(), max: limits::INPUT_MAX_BYTES });
+        }
+        if !inner.registered.load(Ordering::Acquire) {
+            inner.heartbeat().await?;
+        }
+        let conversation = submission.conversation.clone().unwrap_or_else(|| inner.ids().conversation());
+        let admission = NewAdmission {
+            id: inner.ids().admission(),
+            conversation: conversation.clone(),
+            principal: submission.principal,
+            request_id: submission.request_id.unwrap_or_else(|| inner.ids.next(IdKind::Admission)),
+            intent: submission.intent,
+            payload: submission.input.to_payload(),
+            submitted_by: inner.owner.id.clone(),
+        };
+        if submission.conversation.is_some() {
+            return Ok(inner.store.admit(admission).await?);
+        }
+        let new = NewConversation {
+            id: conversation,
+            profile: inner.settings.profile.clone(),
+            source: inner.settings.source.clone(),
+            title: None,
+        };
+        Ok(inner.store.create_and_admit(new, admission).await?)
+    }
+
+    /// Works on a conversation until this admission is over, and says how it ended. What stands before it in the queue
+    /// is run first, or waited for, as [`EngineSettings::claim`] says.
+    ///
+    /// # Errors
+    /// Those of the store; the input stays queued then.
+    pub async fn run_until(
+        &self,
+        conversation: &ConversationId,
+        admission: &AdmissionId,
+    ) -> Result<TurnResult, EngineError> {
+        self.while_beating(self.run_until_over(conversation, admission)).await
+    }
+
+    /// Works on a conversation until nothing of it waits for this engine: its queue, and turns that a crash left
+    /// open. Returns the last result.
+    ///
+    /// # Errors
+    /// Those of the store; what waits stays queued then.
+    pub async fn drain(&self, conversation: &ConversationId) -> Result<Option<TurnResult>, EngineError> {
+        self.while_beating(async {
+            let mut last = None;
+            loop {
+                match self.step(conversation).await? {
+                    Progress::Ended(result) => {
+                        // A turn that cannot write would be claimed and fail for ever.
+                        let stuck = matches!(result.reason, EndReason::PersistenceFailed | EndReason::LeaseLost);
+                        last = Some(*result);
+                        if stuck {
+                            return Ok(last);
+                        }
+                    }
+                    Progress::Again => {}
+                    Progress::Idle | Progress::Busy(_) => return Ok(last),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Stops the turn that this engine runs in a conversation. False when it runs none.
+    pub fn interrupt(&self, conversation: &ConversationId, stopper: Stopper, how: Interrupt) -> bool {
+        let signal = lock(&self.inner.running).get(conversation).cloned();
+        signal.inspect(|signal| signal.stop(Cause::Asked(stopper), how)).is_some()
+    }
+
+    /// Stops every turn that this engine runs.
+    pub fn interrupt_all(&self, stopper: Stopper, how: Interrupt) {
+        let signals: Vec<StopSignal> = lock(&self.inner.running).values().cloned().collect();
+        for signal in signals {
+            signal.stop(Cause::Asked(stopper), how);
+        }
+    }
+
+    /// Ends what the tools started and takes this owner off the list. Turns must have ended before.
+    pub async fn shutdown(&self) {
+        let sessions: Vec<Arc<ToolSession>> = lock(&self.inner.sessions).drain().map(|(_, session)| session).collect();
+        for session in sessions {
+            self.inner.tools.sessions.close(session).await;
+        }
+        if self.inner.registered.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.inner.store.retire(&self.inner.owner.id).await
+        {
+            tracing::warn!(code = error.code(), "this process could not be taken off the list of owners: {error}");
+        }
+    }
+
+    async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        if !self.inner.registered.load(Ordering::Acquire) {
+            self.inner.heartbeat().await?;
+        }
+        let beat = self.inner.beat();
+        futures::pin_mut!(work, beat);
+        match futures::future::select(work, beat).await {
+            futures::future::Either::Left((result, _)) => result,
+            futures::future::Either::Right((never, _)) => match never {},
+        }
+    }
+
+    async fn run_until_over(
+        &self,
+        conversation: &ConversationId,
+        admission: &AdmissionId,
+    ) -> Result<TurnResult, EngineError> {
+        let inner = &self.inner;
+        let give_up_ms =
+            inner.clock.now_ms().saturating_add(i64::try_from(inner.settings.lease_wait_ms).unwrap_or(i64::MAX));
+        let mut seen = 0;
+        let mut told = false;
+        loop {
+            let busy = match self.step(conversation).await? {
+                Progress::Ended(result) if result.admission == *admission => return Ok(*result),
+                Progress::Ended(_) | Progress::Again => continue,
+                Progress::Idle => "another process has it",
+                Progress::Busy(why) => why,
+            };
+            let record = inner.store.admission(admission).await?;
+            if matches!(record.receipt.status, AdmissionStatus::Terminal | AdmissionStatus::Unknown) {
+                return self.result_of(&record).await;
+            }
+            if inner.clock.now_ms() >= give_up_ms {
+                return Ok(self.unstarted(&record));
+            }
+            if !told {
+                told = true;
+                self.note(conversation, EventKind::Waiting { reason: busy.to_owned() });
+            }
+            seen = inner.store.wait_for_change(conversation, seen, limits::WAIT_POLL_MS).await?;
+        }
+    }
+
+    fn note(&self, conversation: &ConversationId, kind: EventKind) {
+        self.inner.emit(Event { conversation: conversation.clone(), turn: None, kind });
+    }
+
+    /// One look at a conversation: claims and runs one turn, or recovers one, or says why not.
+    async fn step(&self, conversation: &ConversationId) -> Result<Progress, EngineError> {
+        let inner = self.inner.as_ref();
+        let signal = StopSignal::default();
+        {
+            let mut running = lock(&inner.running);
+            if running.contains_key(conversation) {
+                return Ok(Progress::Busy("another turn of this conversation is running"));
+            }
+            running.insert(conversation.clone(), signal.clone());
+        }
+        let working = Working { inner, conversation: conversation.clone() };
+        let request = ClaimRequest {
+            conversation: conversation.clone(),
+            owner: inner.owner.id.clone(),
+            turn: inner.ids().turn(),
+            ttl_ms: inner.settings.lease_ttl_ms,
+            policy: inner.settings.claim,
+        };
+        let turn = request.turn.clone();
+        let progress = match inner.store.claim(request).await? {
+            ClaimOutcome::Turn { fence, admission, .. } => {
+                self.note(
+                    conversation,
+                    EventKind::TurnStarted { admission: admission.receipt.admission.clone(), attempt: 1 },
+                );
+                let result = self.turn(fence, turn, *admission, signal).run(None).await;
+                Progress::Ended(Box::new(result))
+            }
+            ClaimOutcome::Recover { fence, open } => self.recover(fence, *open, signal).await?,
+            ClaimOutcome::Leased { fence } => {
+                inner.store.release(&fence).await?;
+                Progress::Idle
+            }
+            ClaimOutcome::Empty => Progress::Idle,
+            ClaimOutcome::NotMine => Progress::Busy("an input of another process stands before it"),
+            ClaimOutcome::Blocked => Progress::Busy("an earlier input has an unknown outcome and waits for a decision"),
+            ClaimOutcome::Held { .. } => Progress::Busy("another process is working on this conversation"),
+        };
+        drop(working);
+        Ok(progress)
+    }
+
+    async fn recover(&self, fence: Fence, open: OpenTurn, signal: StopSignal) -> Result<Progress, EngineError> {
+        let inner = self.inner.as_ref();
+        let plan = recover::plan(&open, inner.clock.now_ms());
+        self.note(fence.conversation(), EventKind::Recovered { what: recover::describe(plan, &open) });
+        match plan {
+            recover::Plan::Requeue => {
+                inner.store.requeue(&fence, &open.id).await?;
+                inner.store.release(&fence).await?;
+                Ok(Progress::Again)
+            }
+            recover::Plan::GoOn => {
+                inner.store.adopt_turn(&fence, &open.id).await?;
+                self.note(
+                    fence.conversation(),
+                    EventKind::TurnStarted {
+                        admission: open.admission.receipt.admission.clone(),
+                        attempt: open.attempt + 1,
+                    },
+                );
+                let turn = self.turn(fence, open.id.clone(), open.admission.clone(), signal);
+                Ok(Progress::Ended(Box::new(turn.run(Some(open)).await)))
+            }
+            recover::Plan::Answered | recover::Plan::Closed | recover::Plan::Close => {
+                recover::close(inner, &fence, &open, plan).await?;
+                Ok(Progress::Ended(Box::new(self.result_of(&open.admission).await?)))
+            }
+        }
+    }
+
+    fn turn(&self, fence: Fence, id: TurnId, admission: AdmissionRecord, stop: StopSignal) -> Turn<'_> {
+        let inner = self.inner.as_ref();
+        Turn {
+            engine: inner,
+            model: inner.model.clone(),
+            fence,
+            id,
+            admission,
+            stop,
+            session: None,
+            tools: None,
+            system: bytes::Bytes::new(),
+            history: Vec::new(),
+            call_ids: std::collections::HashSet::new(),
+            api_calls: 0,
+            iterations: 0,
+            max_output_tokens: inner.settings.max_output_tokens,
+            usage: UsageTotals::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The result of a turn that ran elsewhere or earlier, from what is stored of it.
+    async fn result_of(&self, admission: &AdmissionRecord) -> Result<TurnResult, EngineError> {
+        let record = self.inner.store.admission(&admission.receipt.admission).await?;
+        let mut result = self.unstarted(&record);
+        let Some(turn) = &record.receipt.turn else { return Ok(result) };
+        let turn = self.inner.store.turn(turn).await?;
+        result.turn = Some(turn.id);
+        result.session = turn.session;
+        result.api_calls = turn.api_calls;
+        result.answer = turn.answer.map(|row| row.content).unwrap_or_default();
+        result.reason = turn.reason.as_deref().and_then(EndReason::parse).unwrap_or(EndReason::CrashInterrupted);
+        result.error = result.reason.code().map(|code| TurnError {
+            code: code.to_owned(),
+            message: turn.detail.unwrap_or_else(|| "the turn ended without an answer".to_owned()),
+            retryable: result.reason.may_retry(),
+        });
+        Ok(result)
+    }
+
+    /// The result for an input that no turn of this engine worked on.
+    fn unstarted(&self, record: &AdmissionRecord) -> TurnResult {
+        let info = self.inner.model.info();
+        let (reason, message) = match record.receipt.status {
+            AdmissionStatus::Terminal => (EndReason::CrashInterrupted, "the input was taken back before it was begun"),
+            AdmissionStatus::Unknown => {
+                (EndReason::CrashInterrupted, "nobody knows whether this input was worked on; it waits for a decision")
+            }
+            _ => (
+                EndReason::LeaseTimeout,
+                "another turn of this conversation did not end in time; the input stays in the queue",
+            ),
+        };
+        TurnResult {
+            conversation: record.receipt.conversation.clone(),
+            session: None,
+            turn: None,
+            admission: record.receipt.admission.clone(),
+            reason,
+            answer: String::new(),
+            error: reason.code().map(|code| TurnError {
+                code: code.to_owned(),
+                message: message.to_owned(),
+                retryable: reason.may_retry(),
+            }),
+            api_calls: 0,
+            model: format!("{}/{}", info.provider, info.model),
+            usage: UsageTotals::default(),
+        }
+    }
+}

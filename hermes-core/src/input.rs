@@ -1,0 +1,40 @@
+//! The engine's own form of an input: what an admission's payload holds.
+
+use serde::{Deserialize, Serialize};
+
+/// One input of a user. The payload of an admission is its JSON; fields that a newer program wrote are kept out of the
+/// way, never an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// What the user wrote, byte for byte.
+    pub text: String,
+}
+
+impl Input {
+    /// An input of plain text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+
+    pub(crate) fn to_payload(&self) -> String {
+        // A struct with one string cannot fail to serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn from_payload(payload: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_reads_back_and_unknown_fields_are_no_error() {
+        let input = Input::text("a \"b\" \n \u{0} 👩");
+        assert_eq!(Input::from_payload(&input.to_payload()).unwrap(), input);
+        assert_eq!(Input::from_payload("{\"text\":\"x\",\"later\":1}").unwrap(), Input::text("x"));
+    }
+}

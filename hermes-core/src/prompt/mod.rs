@@ -1,0 +1,107 @@
+//! The system prompt: three layers, the least stable last, built once per session and then replayed byte for byte.
+//!
+//! | layer | what |
+//! |---|---|
+//! | stable | who the agent is (`SOUL.md` or the default), how it works with tools |
+//! | context | project context files, the working directory |
+//! | volatile | memory, the user's profile, the profile's name, the date |
+
+mod files;
+mod guard;
+
+use hermes_store::PromptSnapshot;
+
+use crate::seams::PromptMaterial;
+
+pub(crate) use files::context_files_max_chars;
+
+/// Who the agent is when no `SOUL.md` says it.
+const DEFAULT_IDENTITY: &str = "You are Hermes, an assistant that works on the user's own machine. You answer \
+plainly, you do what was asked and no more, and you say what you did and what you did not manage.";
+
+/// How tools are used, in every session that has some.
+const TOOL_GUIDANCE: &str = "Work with tools:\n\
+- Look before you change: read a file before you write to it, and check the result of a command before you report it.\n\
+- Calls that do not depend on each other may be made together in one answer; their results come back in the order of the calls.\n\
+- A result may say that its outcome is not known. Then find out what really happened before you try again.\n\
+- A call that was denied must not be tried in another form; ask the user instead.\n\
+- When the work is done, answer with text and without a call.";
+
+/// Builds the prompt. The same material always gives the same bytes.
+pub(crate) fn build(material: &PromptMaterial, has_tools: bool, files_max_chars: usize) -> PromptSnapshot {
+    let mut blocks: Vec<String> = Vec::new();
+    let mut add = |text: &str| {
+        let text = text.trim();
+        if !text.is_empty() {
+            blocks.push(text.to_owned());
+        }
+    };
+    // Stable.
+    add(material.soul.as_deref().filter(|soul| !soul.trim().is_empty()).unwrap_or(DEFAULT_IDENTITY));
+    if has_tools {
+        add(TOOL_GUIDANCE);
+    }
+    // Context.
+    add(&files::render(&material.files, files_max_chars));
+    if let Some(cwd) = &material.cwd {
+        add(&format!("Working directory: {cwd}"));
+    }
+    // Volatile.
+    if let Some(memory) = &material.memory {
+        add(&guard::block("Notes from earlier sessions", memory));
+    }
+    if let Some(user) = &material.user {
+        add(&guard::block("What is known of the user", user));
+    }
+    let mut line = String::new();
+    if !material.profile.is_empty() && material.profile != "default" {
+        line.push_str(&format!("Profile: {}. ", material.profile));
+    }
+    if !material.date.is_empty() {
+        line.push_str(&format!("This session began on {}. ", material.date));
+    }
+    if !material.system.is_empty() {
+        line.push_str(&format!("System: {}.", material.system));
+    }
+    add(&line);
+    PromptSnapshot::new(blocks.join("\n\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seams::ContextFile;
+
+    fn text(material: &PromptMaterial) -> String {
+        String::from_utf8(build(material, true, 20_000).bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn layers_stand_in_the_order_stable_context_volatile() {
+        let material = PromptMaterial {
+            soul: Some("I am the soul.".into()),
+            files: vec![ContextFile { name: "AGENTS.md".into(), text: "Use tabs.".into() }],
+            memory: Some("likes tea".into()),
+            user: Some("is called Ada".into()),
+            cwd: Some("/srv/app".into()),
+            profile: "work".into(),
+            date: "2026-12-02".into(),
+            system: "linux x86_64".into(),
+            notes: vec![],
+        };
+        let prompt = text(&material);
+        let places: Vec<usize> =
+            ["I am the soul.", "Work with tools", "Use tabs.", "/srv/app", "likes tea", "Ada", "work", "2026-12-02"]
+                .iter()
+                .map(|needle| prompt.find(needle).unwrap_or_else(|| panic!("{needle} is missing")))
+                .collect();
+        assert!(places.is_sorted(), "{places:?}");
+    }
+
+    #[test]
+    fn the_same_material_gives_the_same_bytes_and_an_empty_soul_the_default() {
+        let material = PromptMaterial { soul: Some("  \n".into()), ..PromptMaterial::default() };
+        assert_eq!(build(&material, true, 20_000), build(&material, true, 20_000));
+        assert!(text(&material).starts_with("You are Hermes"));
+    }
+}

@@ -1,0 +1,157 @@
+//! What to do after a failed request: a pure decision over the class of the failure.
+
+use hermes_providers::{ErrorClass, ProviderError};
+
+use crate::end::EndReason;
+use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, RETRY_AFTER_CAP_MS};
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Wait, then ask again.
+    Retry {
+        /// Milliseconds.
+        wait_ms: u64,
+    },
+    /// Ask again with at most this many output tokens; at most once.
+    LowerOutput {
+        /// Tokens.
+        max_output_tokens: u64,
+    },
+    /// Give up for this reason.
+    End(EndReason),
+}
+
+/// What is known when the decision is taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt {
+    /// The attempt that failed, from 1.
+    pub number: u32,
+    /// Most attempts.
+    pub max: u32,
+    /// Whether the output cap was lowered before.
+    pub output_lowered: bool,
+    /// 0 to 1,000: what part of the random half of a wait is taken.
+    pub jitter_permille: u64,
+}
+
+/// Decides.
+pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
+    let give_up = match error.class {
+        ErrorClass::Auth => return Decision::End(EndReason::AuthFailed),
+        ErrorClass::Billing => return Decision::End(EndReason::BillingFailed),
+        ErrorClass::ModelNotFound => return Decision::End(EndReason::ModelNotFound),
+        ErrorClass::ContentPolicy => return Decision::End(EndReason::ContentBlocked),
+        ErrorClass::BadRequest | ErrorClass::Blocked => return Decision::End(EndReason::RequestRefused),
+        ErrorClass::ContextOverflow | ErrorClass::PayloadTooLarge => {
+            return Decision::End(EndReason::ContextOverflow);
+        }
+        ErrorClass::Certificate | ErrorClass::Configuration => return Decision::End(EndReason::Misconfigured),
+        ErrorClass::OutputCap => {
+            return match error.output_limit {
+                Some(limit) if limit > 0 && !attempt.output_lowered => {
+                    Decision::LowerOutput { max_output_tokens: limit }
+                }
+                _ => Decision::End(EndReason::ContextOverflow),
+            };
+        }
+        ErrorClass::EmptyResponse => EndReason::EmptyResponse,
+        ErrorClass::RateLimit
+        | ErrorClass::UpstreamRateLimit
+        | ErrorClass::Overloaded
+        | ErrorClass::ServerError
+        | ErrorClass::Timeout
+        | ErrorClass::Incomplete
+        | ErrorClass::BadResponse
+        | ErrorClass::Limit => EndReason::RetriesExhausted,
+    };
+    if attempt.number >= attempt.max {
+        return Decision::End(give_up);
+    }
+    match error.retry_after_ms {
+        // Longer than anybody sits in front of a screen: say so now, do not sleep.
+        Some(ms) if ms > RETRY_AFTER_CAP_MS => Decision::End(EndReason::RetriesExhausted),
+        Some(ms) => Decision::Retry { wait_ms: ms },
+        None => Decision::Retry { wait_ms: backoff_ms(attempt.number, attempt.jitter_permille) },
+    }
+}
+
+/// The wait after attempt `number` (from 1): base · 2^(n-1) up to the cap, and up to a half of it more.
+fn backoff_ms(number: u32, jitter_permille: u64) -> u64 {
+    let doubled = BACKOFF_BASE_MS.saturating_mul(1 << number.saturating_sub(1).min(16)).min(BACKOFF_CAP_MS);
+    doubled + doubled * jitter_permille.min(1_000) / 2_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(number: u32) -> Attempt {
+        Attempt { number, max: 4, output_lowered: false, jitter_permille: 0 }
+    }
+
+    #[test]
+    fn every_class_has_the_stated_decision() {
+        use EndReason as R;
+        use ErrorClass as C;
+        let table: &[(C, Option<R>, R)] = &[
+            // class, end at the first attempt (None: retry), end at the last
+            (C::Auth, Some(R::AuthFailed), R::AuthFailed),
+            (C::Billing, Some(R::BillingFailed), R::BillingFailed),
+            (C::RateLimit, None, R::RetriesExhausted),
+            (C::UpstreamRateLimit, None, R::RetriesExhausted),
+            (C::Overloaded, None, R::RetriesExhausted),
+            (C::ServerError, None, R::RetriesExhausted),
+            (C::Timeout, None, R::RetriesExhausted),
+            (C::Incomplete, None, R::RetriesExhausted),
+            (C::EmptyResponse, None, R::EmptyResponse),
+            (C::ContextOverflow, Some(R::ContextOverflow), R::ContextOverflow),
+            (C::OutputCap, Some(R::ContextOverflow), R::ContextOverflow),
+            (C::PayloadTooLarge, Some(R::ContextOverflow), R::ContextOverflow),
+            (C::ModelNotFound, Some(R::ModelNotFound), R::ModelNotFound),
+            (C::ContentPolicy, Some(R::ContentBlocked), R::ContentBlocked),
+            (C::BadRequest, Some(R::RequestRefused), R::RequestRefused),
+            (C::Blocked, Some(R::RequestRefused), R::RequestRefused),
+            (C::Certificate, Some(R::Misconfigured), R::Misconfigured),
+            (C::BadResponse, None, R::RetriesExhausted),
+            (C::Limit, None, R::RetriesExhausted),
+            (C::Configuration, Some(R::Misconfigured), R::Misconfigured),
+        ];
+        for (class, first, last) in table {
+            let error = ProviderError::new(*class, "x");
+            match (decide(&error, attempt(1)), first) {
+                (Decision::End(reason), Some(want)) => assert_eq!(reason, *want, "{class:?}"),
+                (Decision::Retry { .. }, None) => {}
+                (other, _) => panic!("{class:?}: {other:?}"),
+            }
+            assert_eq!(decide(&error, attempt(4)), Decision::End(*last), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn e45_a_provider_s_own_waiting_time_wins_and_a_hopeless_one_ends_the_turn() {
+        let mut error = ProviderError::new(ErrorClass::RateLimit, "x");
+        error.retry_after_ms = Some(7_000);
+        assert_eq!(decide(&error, attempt(1)), Decision::Retry { wait_ms: 7_000 });
+        error.retry_after_ms = Some(RETRY_AFTER_CAP_MS + 1);
+        assert_eq!(decide(&error, attempt(1)), Decision::End(EndReason::RetriesExhausted));
+    }
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 60].map(|n| backoff_ms(n, 0)),
+            [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+        );
+        assert_eq!(backoff_ms(1, 1_000), 3_000);
+    }
+
+    #[test]
+    fn an_output_cap_is_lowered_once() {
+        let mut error = ProviderError::new(ErrorClass::OutputCap, "x");
+        error.output_limit = Some(936);
+        assert_eq!(decide(&error, attempt(1)), Decision::LowerOutput { max_output_tokens: 936 });
+        let again = Attempt { output_lowered: true, ..attempt(2) };
+        assert_eq!(decide(&error, again), Decision::End(EndReason::ContextOverflow));
+    }
+}

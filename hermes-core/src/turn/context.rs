@@ -1,0 +1,197 @@
+//! The context phase: prompt snapshot, then session row, then user row, then the history as it will be sent.
+
+use std::sync::Arc;
+
+use hermes_providers::ToolSchema;
+use hermes_store::{
+    AdmissionRecord, MessageKind, MessagePage, NewMessage, NewSession, OpenTurn, PromptSnapshot, Role, SessionRecord,
+    StoreError, StoredMessage, View,
+};
+use hermes_tools::{Tool, ToolContext};
+
+use crate::end::EndReason;
+use crate::event::EventKind;
+use crate::input::Input;
+use crate::projection;
+use crate::prompt;
+use crate::turn::{Ending, Turn, TurnTools};
+
+impl Turn<'_> {
+    /// Opens or reopens the session, writes the user's row, deals with calls that a crash left open, and loads the
+    /// history.
+    pub(crate) async fn open_context(&mut self, open: Option<OpenTurn>) -> Result<(), Ending> {
+        let conversation = self.fence.conversation().clone();
+        let summary = self.store(self.engine.store.conversation(&conversation).await)?;
+        let session = match &summary.tip {
+            Some(tip) => Some(self.store(self.engine.store.session(tip).await)?),
+            None => None,
+        };
+        let tool_session =
+            self.engine.tool_session(&conversation, session.as_ref().and_then(|s| s.cwd.as_deref())).await;
+        let host = &self.engine.tools;
+        let available = host.registry.select(&host.selection);
+        let schemas: Arc<[ToolSchema]> = available.iter().map(|tool| schema(tool.as_ref())).collect();
+        let tools_snapshot = tools_bytes(&schemas)?;
+        self.tools = Some(TurnTools {
+            available,
+            schemas: schemas.clone(),
+            context: ToolContext {
+                scope: host.scope.clone(),
+                session: tool_session,
+                cancel: self.stop.hard().clone(),
+                approver: host.people.approver(&conversation),
+                clarifier: host.people.clarifier(&conversation),
+                progress: Arc::new(|_| {}),
+            },
+        });
+        match session {
+            Some(session) => self.reopen_session(session, &tools_snapshot, open.is_some()).await?,
+            None => self.open_session(tools_snapshot).await?,
+        }
+        if let Some(open) = open {
+            self.recover_calls(open).await?;
+        }
+        self.load_history().await
+    }
+
+    /// Opens the conversation's first session with the user's row.
+    async fn open_session(&mut self, tools: PromptSnapshot) -> Result<(), Ending> {
+        let cwd = self.engine.tools.cwd.clone();
+        let prompt = self.build_prompt(cwd.as_deref()).await;
+        let info = self.model.info();
+        let session = NewSession {
+            id: self.fence.conversation().first_session(),
+            parent: None,
+            provider: info.provider.clone(),
+            model: info.model.clone(),
+            cwd,
+            prompt: prompt.clone(),
+            tools,
+        };
+        let id = session.id.clone();
+        let rows = vec![self.user_row()?];
+        self.store(self.engine.store.open_session(&self.fence, &self.id, session, None, rows).await)?;
+        self.system = prompt.bytes().clone();
+        self.session = Some(id.clone());
+        self.emit(EventKind::SessionOpened { session: id, model: format!("{:?}", self.model.info()) });
+        Ok(())
+    }
+
+    /// Goes on with a session: its prompt is replayed byte for byte, unless the model, the directory or the tools were
+    /// changed on purpose.
+    async fn reopen_session(
+        &mut self,
+        session: SessionRecord,
+        tools: &PromptSnapshot,
+        resumed: bool,
+    ) -> Result<(), Ending> {
+        let prompt = self.store(self.engine.store.prompt(&session.prompt).await)?;
+        self.system = prompt.bytes().clone();
+        if session.tools != *tools.hash() {
+            let bytes = self.store(self.engine.store.prompt(&session.tools).await)?;
+            // The tools that the session began with keep its prefix stable; a call of one that is not available any
+            // more is answered as invalid.
+            match serde_json::from_slice::<Vec<ToolSchema>>(bytes.bytes()) {
+                Ok(stored) => {
+                    if let Some(tools) = &mut self.tools {
+                        tools.schemas = stored.into();
+                    }
+                }
+                Err(error) => {
+                    return Err(Ending::failed(
+                        EndReason::InvariantViolated,
+                        "HM4018",
+                        format!("the tool list of session {} cannot be read: {error}", session.id),
+                    ));
+                }
+            }
+        }
+        self.session = Some(session.id);
+        if resumed {
+            return Ok(());
+        }
+        let rows = vec![self.user_row()?];
+        self.store(self.engine.store.append(&self.fence, &self.id, rows, None).await)
+    }
+
+    async fn build_prompt(&self, cwd: Option<&str>) -> PromptSnapshot {
+        let material = self.engine.prompt.material(cwd).await;
+        for note in &material.notes {
+            self.emit(EventKind::Notice { text: note.clone() });
+        }
+        let limit = prompt::context_files_max_chars(
+            self.model.info().context_window,
+            self.engine.settings.context_files_max_chars,
+        );
+        let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.schemas.is_empty());
+        prompt::build(&material, has_tools, limit)
+    }
+
+    /// The row of the admission's input. Its id comes from the admission, so that a turn that is begun again writes
+    /// the same row.
+    fn user_row(&self) -> Result<NewMessage, Ending> {
+        user_row(&self.admission, MessageKind::Normal)
+    }
+
+    /// Loads what the model is shown, and gives the tools their state back.
+    async fn load_history(&mut self) -> Result<(), Ending> {
+        let conversation = self.fence.conversation().clone();
+        let page = MessagePage::default();
+        let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
+        self.hydrate(&rows);
+        self.call_ids = rows.iter().flat_map(|row| row.calls.iter().map(|call| call.provider_id.clone())).collect();
+        self.history = projection::messages(&rows);
+        Ok(())
+    }
+
+    fn hydrate(&self, rows: &[StoredMessage]) {
+        let Some(tools) = &self.tools else { return };
+        for row in rows {
+            let Some(call) = &row.answers else { continue };
+            if let Some(tool) = tools.available.iter().find(|tool| tool.spec().name == call.name) {
+                tool.hydrate(&tools.context.session, &row.content);
+            }
+        }
+    }
+
+    /// Appends inputs that were meant for the running turn; each reaches the model once.
+    pub(crate) async fn take_steers(&mut self) -> Result<(), Ending> {
+        let row = |admission: &AdmissionRecord| {
+            // A payload that cannot be read was refused when it was submitted; a row must be made all the same.
+            user_row(admission, MessageKind::Steer).unwrap_or_else(|_| {
+                NewMessage::text(admission.receipt.admission.input_row(), Role::User, admission.payload.clone())
+            })
+        };
+        let taken = self.store(self.engine.store.take_steers(&self.fence, &self.id, &row).await)?;
+        for admission in &taken {
+            self.history.push(projection::user(row(admission).content));
+        }
+        Ok(())
+    }
+
+    /// Turns a failure of the store into the end of the turn.
+    pub(crate) fn store<T>(&self, result: Result<T, StoreError>) -> Result<T, Ending> {
+        result.map_err(|error| Ending::storage(&error))
+    }
+}
+
+fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage, Ending> {
+    let input = Input::from_payload(&admission.payload)
+        .map_err(|error| Ending::failed(EndReason::InvariantViolated, "HM4018", error.to_string()))?;
+    let mut row = NewMessage::text(admission.receipt.admission.input_row(), Role::User, input.text);
+    row.kind = kind;
+    Ok(row)
+}
+
+fn schema(tool: &dyn Tool) -> ToolSchema {
+    let spec = tool.spec();
+    ToolSchema { name: spec.name.clone(), description: spec.description.clone(), parameters: spec.parameters.clone() }
+}
+
+/// The canonical bytes of a tool list: what the session pins.
+fn tools_bytes(schemas: &[ToolSchema]) -> Result<PromptSnapshot, Ending> {
+    let bytes = serde_json::to_vec(schemas).map_err(|error| {
+        Ending::failed(EndReason::InvariantViolated, "HM4018", format!("a tool's schema cannot be written: {error}"))
+    })?;
+    Ok(PromptSnapshot::new(bytes))
+}

@@ -1,0 +1,90 @@
+//! The one exit: a closed tail, a settled admission, a released lease, one event, one result.
+
+use hermes_store::{MessageKind, NewMessage, Role, StoreError, TurnEnd};
+
+use crate::end::{EndReason, TurnResult};
+use crate::event::EventKind;
+use crate::turn::{Ending, Tail, Turn};
+
+impl Turn<'_> {
+    /// Ends the turn.
+    pub(crate) async fn finalize(&self, ending: Ending) -> TurnResult {
+        let ending = match self.close(ending.clone()).await {
+            Ok(()) => ending,
+            Err(error) => after_failed_close(ending, &error),
+        };
+        let result = TurnResult {
+            conversation: self.fence.conversation().clone(),
+            session: self.session.clone(),
+            turn: Some(self.id.clone()),
+            admission: self.admission.receipt.admission.clone(),
+            reason: ending.reason,
+            answer: ending.answer,
+            error: ending.error,
+            api_calls: self.api_calls,
+            model: format!("{}/{}", self.model.info().provider, self.model.info().model),
+            usage: self.usage.clone(),
+        };
+        self.emit(EventKind::TurnEnded { result: Box::new(result.clone()) });
+        result
+    }
+
+    /// Writes the tail, then the turn's end with the admission's and the lease's. An owner that lost its lease writes
+    /// nothing.
+    async fn close(&self, ending: Ending) -> Result<(), StoreError> {
+        if ending.reason == EndReason::LeaseLost {
+            return Ok(());
+        }
+        if self.session.is_some()
+            && let Some(row) = self.closing_row(&ending)
+        {
+            self.engine.store.append(&self.fence, &self.id, vec![row], None).await?;
+        }
+        let end = TurnEnd {
+            reason: ending.reason.as_str().to_owned(),
+            detail: ending.error.as_ref().map(|error| format!("{}: {}", error.code, error.message)),
+            outcome: ending.reason.outcome(),
+            api_calls: self.api_calls,
+        };
+        self.engine.store.settle_turn(&self.fence, &self.id, end, true).await
+    }
+
+    fn closing_row(&self, ending: &Ending) -> Option<NewMessage> {
+        let (kind, text) = match &ending.tail {
+            Tail::Closed => return None,
+            Tail::Partial(text) => (MessageKind::Partial, text.clone()),
+            Tail::Boundary => (MessageKind::Boundary, boundary_text(ending.reason)),
+        };
+        let mut row = NewMessage::text(self.engine.ids().message(), Role::Assistant, text);
+        row.kind = kind;
+        Some(row)
+    }
+}
+
+/// What the model reads in place of an answer. It says that the request was not done, so that it is neither taken for
+/// done nor run together with the next one.
+pub(crate) fn boundary_text(reason: EndReason) -> String {
+    let why = match reason {
+        EndReason::StoppedByUser => "the user stopped it",
+        EndReason::StoppedByShutdown => "the program was shut down",
+        EndReason::CrashInterrupted => "the program died while it was being worked on",
+        EndReason::BudgetExhausted => "its limit on steps was reached",
+        EndReason::DeadlineExceeded => "its time was over",
+        _ => "it failed",
+    };
+    format!("[This request was not finished: {why}. It is not to be taken up again unless the user asks for it.]")
+}
+
+/// The end could not be written. An answer that is durable stays an answer: the next owner settles the rest. A lost
+/// lease is the reason whatever went before; otherwise storage is.
+fn after_failed_close(ending: Ending, error: &StoreError) -> Ending {
+    tracing::warn!(code = error.code(), "the end of the turn could not be written: {error}");
+    let failure = Ending::storage(error);
+    if ending.reason == EndReason::Answered && failure.reason != EndReason::LeaseLost {
+        return ending;
+    }
+    if failure.reason == EndReason::LeaseLost || ending.error.is_none() {
+        return Ending { answer: ending.answer, ..failure };
+    }
+    ending
+}

@@ -1,0 +1,203 @@
+//! One turn: phases with one exit.
+//!
+//! ```text
+//! context -> loop { steer -> request (retry) -> normalise -> round (record, execute, settle) | answer } -> finalize
+//! ```
+//!
+//! A phase returns its value or an [`Ending`]; whatever the ending, it goes through [`Turn::finalize`], which leaves a
+//! tail that the next turn can extend, settles the admission with exactly one reason and gives the lease back.
+
+mod answer;
+mod context;
+mod finalize;
+mod keeper;
+pub(crate) mod recover;
+mod request;
+mod round;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use hermes_providers::{ChatMessage, ChatModel, ToolSchema};
+use hermes_store::{AdmissionRecord, Fence, OpenTurn, SessionId, StoreError, TurnId, UsageDelta, UsageTotals};
+use hermes_tools::{Tool, ToolContext};
+
+use crate::end::{EndReason, TurnError, TurnResult};
+use crate::engine::Inner;
+use crate::event::{Event, EventKind};
+use crate::stop::{Cause, StopSignal};
+
+/// What the transcript still needs when a turn ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Tail {
+    /// Nothing: its last row closes it.
+    Closed,
+    /// A row of the program that says that there is no answer.
+    Boundary,
+    /// What there is of an answer.
+    Partial(String),
+}
+
+/// How a turn ends, before it is finalized.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ending {
+    pub reason: EndReason,
+    pub answer: String,
+    pub error: Option<TurnError>,
+    pub tail: Tail,
+}
+
+impl Ending {
+    pub(crate) fn failed(reason: EndReason, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            answer: String::new(),
+            error: Some(TurnError { code: code.to_owned(), message: message.into(), retryable: reason.may_retry() }),
+            tail: Tail::Boundary,
+        }
+    }
+
+    /// A write failed: with the lease gone nothing more may be written; otherwise storage is to blame.
+    pub(crate) fn storage(error: &StoreError) -> Self {
+        let reason = match error {
+            StoreError::Fenced { .. } => EndReason::LeaseLost,
+            _ => EndReason::PersistenceFailed,
+        };
+        Self::failed(reason, error.code(), error.to_string())
+    }
+
+    pub(crate) fn stopped(cause: Cause, partial: String) -> Self {
+        let reason = cause.reason();
+        let error = reason.code().map(|code| TurnError {
+            code: code.to_owned(),
+            message: stop_message(cause).to_owned(),
+            retryable: reason.may_retry(),
+        });
+        let tail = if partial.trim().is_empty() { Tail::Boundary } else { Tail::Partial(partial.clone()) };
+        Self { reason, answer: partial, error, tail }
+    }
+}
+
+fn stop_message(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Asked(_) => "the turn was stopped",
+        Cause::LeaseLost => {
+            "another process has taken this conversation over; this turn was ended without one more write"
+        }
+        Cause::Deadline => "the time for one turn (agent.run_budget_seconds) is over",
+    }
+}
+
+/// The tools of a turn.
+pub(crate) struct TurnTools {
+    pub available: Vec<Arc<dyn Tool>>,
+    pub schemas: Arc<[ToolSchema]>,
+    pub context: ToolContext,
+}
+
+/// One turn at work.
+pub(crate) struct Turn<'e> {
+    pub engine: &'e Inner,
+    pub model: Arc<dyn ChatModel>,
+    pub fence: Fence,
+    pub id: TurnId,
+    pub admission: AdmissionRecord,
+    pub stop: StopSignal,
+    /// Set by the context phase.
+    pub session: Option<SessionId>,
+    pub tools: Option<TurnTools>,
+    pub system: bytes::Bytes,
+    pub history: Vec<ChatMessage>,
+    /// Ids of calls that the history holds: a provider that uses one again gets another.
+    pub call_ids: HashSet<String>,
+    pub api_calls: u64,
+    pub iterations: u64,
+    pub max_output_tokens: Option<u64>,
+    pub usage: UsageTotals,
+    pub counters: Counters,
+}
+
+/// How often a recovery was tried in this turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub silent_repairs: u32,
+    pub invalid_rounds: u32,
+    pub pauses: u32,
+}
+
+impl Turn<'_> {
+    /// Runs the turn from its input, or from where an earlier owner left it.
+    pub(crate) async fn run(mut self, open: Option<OpenTurn>) -> TurnResult {
+        let keeper = keeper::keep(self.engine, self.fence.clone(), self.stop.clone());
+        let work = async move {
+            let ending = match self.work(open).await {
+                Ok(ending) | Err(ending) => ending,
+            };
+            self.finalize(ending).await
+        };
+        futures::pin_mut!(keeper, work);
+        // The keeper never ends; it is dropped with the turn.
+        match futures::future::select(work, keeper).await {
+            futures::future::Either::Left((result, _)) => result,
+            futures::future::Either::Right((never, _)) => match never {},
+        }
+    }
+
+    async fn work(&mut self, open: Option<OpenTurn>) -> Result<Ending, Ending> {
+        self.open_context(open).await?;
+        loop {
+            self.check_stop()?;
+            self.take_steers().await?;
+            if self.engine.settings.max_iterations.is_some_and(|max| self.iterations >= max) {
+                return self.closing_summary().await;
+            }
+            self.iterations += 1;
+            let completion = self.request().await?;
+            if let Some(ending) = self.take_completion(completion).await? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    /// Ends the turn here when somebody asked for it.
+    pub(crate) fn check_stop(&self) -> Result<(), Ending> {
+        match self.stop.cause() {
+            Some(cause) => Err(Ending::stopped(cause, String::new())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn emit(&self, kind: EventKind) {
+        self.engine.emit(Event { conversation: self.fence.conversation().clone(), turn: Some(self.id.clone()), kind });
+    }
+
+    /// Adds what a request used to the turn's own sums, and makes the value that the store counts.
+    pub(crate) fn usage_of(&mut self, usage: Option<hermes_providers::Usage>) -> UsageDelta {
+        let info = self.model.info();
+        let of = |value: Option<u64>| value.unwrap_or(0);
+        let reported = usage.unwrap_or_default();
+        let delta = UsageDelta {
+            attempt: self.engine.ids.next(hermes_store::IdKind::Attempt),
+            provider: info.provider.clone(),
+            model: info.model.clone(),
+            task: String::new(),
+            input: of(reported.input_uncached),
+            output: of(reported.output),
+            cache_read: of(reported.cache_read),
+            cache_write: of(reported.cache_write),
+            reasoning: of(reported.reasoning),
+            known: usage.is_some(),
+        };
+        let sums = &mut self.usage;
+        sums.provider.clone_from(&delta.provider);
+        sums.model.clone_from(&delta.model);
+        sums.requests += 1;
+        sums.unknown += u64::from(!delta.known);
+        sums.input += delta.input;
+        sums.output += delta.output;
+        sums.cache_read += delta.cache_read;
+        sums.cache_write += delta.cache_write;
+        sums.reasoning += delta.reasoning;
+        delta
+    }
+}
