@@ -12,14 +12,33 @@
 //! The crate knows nothing of transcripts and models.
 
 mod approval;
+mod budget;
+#[cfg(feature = "builtin")]
+pub mod builtin;
+mod coerce;
+mod command;
 mod executor;
+mod paths;
+mod plan;
+mod policy;
+mod registry;
+mod run;
+#[cfg(feature = "test-util")]
+pub mod scripted;
+mod session;
+mod text;
 mod tool;
+mod toolsets;
 
 pub use approval::{
     ApprovalAnswer, ApprovalMode, ApprovalPolicy, ApprovalRequest, Approver, Authorized, Clarifier, ClarifyAnswer,
     ClarifyQuestion, Denial, Presence, Risk,
 };
 pub use executor::{BatchContext, CallObserver, Executor, Halt, PreparedCall};
+pub use policy::{DEFAULT_APPROVAL_TIMEOUT_MS, PolicyConfig};
+pub use registry::{RegisterError, SelectionError};
+pub use run::{BATCH_LIMIT_MS, ExecutorLimits, WORKERS};
+pub use session::{SessionConfig, TodoItem, TodoStatus, ToolSession};
 pub use tool::{
     Call, CallOutcome, CallProgress, CallReport, Concurrency, PathUse, ReplaySafety, Tool, ToolContext, ToolRegistry,
     ToolScope, ToolSelection, ToolSpec,
