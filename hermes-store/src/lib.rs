@@ -31,6 +31,7 @@ mod message;
 mod owner;
 mod prompt;
 mod round;
+mod rules;
 mod session;
 mod time;
 mod traits;

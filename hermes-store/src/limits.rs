@@ -24,6 +24,20 @@ pub const CONTENT_MAX_BYTES: usize = 64 * 1024 * 1024;
 pub const PAGE_MAX_ROWS: usize = 10_000;
 /// Longest search text (the Python program's limit).
 pub const SEARCH_QUERY_MAX_CHARS: usize = 2_048;
+/// Most hits that one search returns.
+pub const SEARCH_MAX_HITS: usize = 200;
+/// Text on either side of a match in a search snippet.
+pub const SNIPPET_SIDE_CHARS: usize = 60;
+/// Length of the preview of a conversation (the Python program's limit).
+pub const PREVIEW_CHARS: usize = 60;
+/// Longest principal or request id.
+pub const KEY_MAX_BYTES: usize = 1_024;
+/// Most calls of one round.
+pub const ROUND_MAX_CALLS: usize = 1_000;
+/// Most steers that one call takes; the rest waits for the next one.
+pub const STEERS_MAX: usize = 100;
+/// The row of an owner that is retired or silent is kept this long, so that others can see that it is gone.
+pub const OWNER_KEEP_MS: u64 = 86_400_000;
 /// Longest wait of a writer for another process's write transaction on SQLite.
 pub const SQLITE_BUSY_MS: u64 = 60_000;
 

@@ -216,12 +216,10 @@ impl Round<Planned> {
         Self { turn, assistant, usage, calls, state: std::marker::PhantomData }
     }
 
-    /// The store has committed the round. Calls with a preset result are settled.
-    pub(crate) fn recorded(mut self) -> Round<Recorded> {
-        for call in &mut self.calls {
-            if call.new.preset.is_some() {
-                call.state = JournalState::Settled;
-            }
+    /// The store has committed the round; `states` says how far each call is, in order.
+    pub(crate) fn recorded(mut self, states: &[JournalState]) -> Round<Recorded> {
+        for (call, state) in self.calls.iter_mut().zip(states) {
+            call.state = *state;
         }
         self.into_state()
     }

@@ -1,0 +1,197 @@
+//! Inputs in the in-memory model.
+
+use async_trait::async_trait;
+
+use super::MemoryStore;
+use super::state::{Conv, State};
+use crate::admission::{AdmissionEvent, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt};
+use crate::error::StoreError;
+use crate::ids::{AdmissionId, Generation};
+use crate::limits::QUEUE_MAX;
+use crate::message::{MessageKind, Role};
+use crate::round::JournalState;
+use crate::rules::{self, conflict, invalid, not_found};
+use crate::session::{NewConversation, TitleSource};
+use crate::traits::AdmissionStore;
+use crate::turn::TurnEnd;
+
+impl State {
+    fn admit(&mut self, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+        rules::check_admission(&input)?;
+        let known = self.admissions.values().find(|a| {
+            a.principal == input.principal
+                && a.receipt.conversation == input.conversation
+                && a.request_id == input.request_id
+        });
+        if let Some(known) = known {
+            if known.intent != input.intent || known.payload != input.payload {
+                return Err(conflict("request", &input.request_id));
+            }
+            return Ok(AdmitOutcome::Replayed(known.receipt.clone()));
+        }
+        self.conv(&input.conversation)?;
+        if self.admissions.contains_key(&input.id) {
+            return Err(conflict("admission", &input.id));
+        }
+        if i64::try_from(self.waiting(&input.conversation).len()).unwrap_or(i64::MAX) >= QUEUE_MAX {
+            return Err(StoreError::Limit {
+                what: "the queue of a conversation",
+                limit: u64::try_from(QUEUE_MAX).unwrap_or(0),
+            });
+        }
+        let Some(conv) = self.conversations.get_mut(&input.conversation) else {
+            return Err(not_found("conversation", &input.conversation));
+        };
+        conv.counters.place += 1;
+        conv.revision += 1;
+        conv.activity_ms = now;
+        let receipt = Receipt {
+            admission: input.id.clone(),
+            conversation: input.conversation,
+            seq: conv.counters.place,
+            status: AdmissionStatus::Queued,
+            outcome: None,
+            generation: None,
+            turn: None,
+        };
+        let record = AdmissionRecord {
+            receipt: receipt.clone(),
+            principal: input.principal,
+            request_id: input.request_id,
+            intent: input.intent,
+            payload: input.payload,
+            submitted_by: input.submitted_by,
+            created_at_ms: now,
+        };
+        self.admissions.insert(input.id, record);
+        Ok(AdmitOutcome::Accepted(receipt))
+    }
+
+    /// Creates a conversation unless it is there. One that was deleted goes on with its old counters (I08).
+    fn create(&mut self, new: &NewConversation, now: i64) {
+        if self.conversations.contains_key(&new.id) {
+            return;
+        }
+        let title = new.title.as_deref().and_then(rules::clean_title);
+        let counters = self.tombstones.remove(&new.id).unwrap_or_default();
+        let conv = Conv {
+            profile: new.profile.clone(),
+            source: new.source.clone(),
+            title_source: title.is_some().then_some(TitleSource::User),
+            title,
+            preview: None,
+            tip: None,
+            open_turn: None,
+            revision: 0,
+            counters,
+            lease: None,
+            freed_ms: now,
+            created_ms: now,
+            activity_ms: now,
+        };
+        self.conversations.insert(new.id.clone(), conv);
+    }
+
+    fn resolve(
+        &mut self,
+        id: &AdmissionId,
+        generation: Generation,
+        end: &TurnEnd,
+        now: i64,
+    ) -> Result<Receipt, StoreError> {
+        let record = self.admissions.get(id).ok_or_else(|| not_found("admission", id))?;
+        record
+            .receipt
+            .status
+            .next(AdmissionEvent::Resolve(end.outcome))
+            .map_err(|refused| invalid(refused.to_string()))?;
+        let turn = match (&record.receipt.turn, record.receipt.generation) {
+            (Some(turn), Some(known)) if known == generation => turn.clone(),
+            _ => return Err(invalid(format!("generation {} is not the one that is unknown", generation.0))),
+        };
+        let conversation = record.receipt.conversation.clone();
+        let closing = rules::resolved_row(&conversation, &turn, end)?;
+        let open: Vec<_> =
+            self.calls_of(&turn).into_iter().filter(|c| c.state != JournalState::Settled).cloned().collect();
+        for call in open {
+            self.settle(&call.new.call, rules::resolved_result(call.state), now);
+        }
+        let last = self.rows_of_turn(&turn).next_back();
+        let is_closed = last.is_none_or(|row| {
+            row.new.role == Role::Assistant && row.calls.is_empty() && row.new.kind != MessageKind::Hidden
+        });
+        if !is_closed && let Some(session) = last.map(|row| row.session.clone()) {
+            self.append(&conversation, &session, &turn, vec![closing], now)?;
+        }
+        self.end_turn(&turn, end, now);
+        if let Some(conv) = self.conversations.get_mut(&conversation) {
+            conv.revision += 1;
+        }
+        self.admissions.get(id).map(|a| a.receipt.clone()).ok_or_else(|| not_found("admission", id))
+    }
+}
+
+#[async_trait]
+impl AdmissionStore for MemoryStore {
+    async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
+        let done = self.state().admit(input, self.now());
+        self.notify();
+        done
+    }
+
+    async fn create_and_admit(
+        &self,
+        conversation: NewConversation,
+        input: NewAdmission,
+    ) -> Result<AdmitOutcome, StoreError> {
+        if conversation.id != input.conversation {
+            return Err(invalid("the input belongs to another conversation than the one to be created"));
+        }
+        rules::check_admission(&input)?;
+        let done = {
+            let now = self.now();
+            let mut state = self.state();
+            let is_new = !state.conversations.contains_key(&conversation.id);
+            if is_new && state.admissions.contains_key(&input.id) {
+                return Err(conflict("admission", &input.id));
+            }
+            state.create(&conversation, now);
+            state.admit(input, now)
+        };
+        self.notify();
+        done
+    }
+
+    async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
+        self.state().admissions.get(id).cloned().ok_or_else(|| not_found("admission", id))
+    }
+
+    async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
+        let receipt = {
+            let mut state = self.state();
+            let record = state.admissions.get_mut(id).ok_or_else(|| not_found("admission", id))?;
+            let (status, outcome) =
+                record.receipt.status.next(AdmissionEvent::Cancel).map_err(|refused| invalid(refused.to_string()))?;
+            record.receipt.status = status;
+            record.receipt.outcome = outcome;
+            let receipt = record.receipt.clone();
+            if let Some(conv) = state.conversations.get_mut(&receipt.conversation) {
+                conv.revision += 1;
+            }
+            receipt
+        };
+        self.notify();
+        Ok(receipt)
+    }
+
+    async fn resolve_unknown(
+        &self,
+        id: &AdmissionId,
+        generation: Generation,
+        end: TurnEnd,
+    ) -> Result<Receipt, StoreError> {
+        let done = self.state().resolve(id, generation, &end, self.now());
+        self.notify();
+        done
+    }
+}

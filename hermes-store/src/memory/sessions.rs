@@ -1,0 +1,193 @@
+//! Conversations and sessions in the in-memory model.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::MemoryStore;
+use super::state::{Conv, State};
+use crate::admission::AdmissionRecord;
+use crate::error::StoreError;
+use crate::fence::Fence;
+use crate::ids::{ConversationId, Generation, SessionId, Token};
+use crate::limits::{PAGE_MAX_ROWS, SEARCH_MAX_HITS, SEARCH_QUERY_MAX_CHARS};
+use crate::message::UsageTotals;
+use crate::rules::{self, invalid, is_shown, not_found};
+use crate::session::{ConversationFilter, ConversationSummary, SearchHit, SessionRecord, TitleSource};
+use crate::traits::SessionStore;
+
+impl State {
+    fn summary(&self, id: &ConversationId, conv: &Conv) -> ConversationSummary {
+        let tip = conv.tip.as_ref().and_then(|tip| self.sessions.get(tip));
+        ConversationSummary {
+            id: id.clone(),
+            tip: conv.tip.clone(),
+            profile: conv.profile.clone(),
+            source: conv.source.clone(),
+            title: conv.title.clone(),
+            title_source: conv.title_source,
+            provider: tip.map(|tip| tip.provider.clone()),
+            model: tip.map(|tip| tip.model.clone()),
+            cwd: tip.and_then(|tip| tip.cwd.clone()),
+            messages: self.rows_of(id).filter(|row| is_shown(row.new.kind)).count() as u64,
+            preview: conv.preview.clone(),
+            created_at_ms: conv.created_ms,
+            last_activity_ms: conv.activity_ms,
+            pending: self.waiting(id).first().map(|head| head.receipt.status),
+        }
+    }
+
+    fn delete(&mut self, fence: &Fence) -> Result<(), StoreError> {
+        let id = fence.conversation();
+        if self.tombstones.get(id).is_some_and(|left| Token(left.token) == fence.token()) {
+            return Ok(());
+        }
+        let counters = self.fenced(fence)?.counters;
+        if let Some(waiting) = self.waiting(id).first() {
+            return Err(invalid(format!("input {} of the conversation is not over", waiting.receipt.admission)));
+        }
+        self.admissions.retain(|_, a| a.receipt.conversation != *id);
+        self.turns.retain(|_, turn| turn.conversation != *id);
+        self.rows.retain(|_, row| row.conversation != *id);
+        self.places.retain(|(conversation, _), _| conversation != id);
+        self.calls.retain(|_, call| call.conversation != *id);
+        self.usage.retain(|_, (conversation, _)| conversation != id);
+        self.sessions.retain(|_, session| session.conversation != *id);
+        let sessions = &self.sessions;
+        self.prompts.retain(|hash, _| sessions.values().any(|s| s.prompt.as_str() == hash || s.tools.as_str() == hash));
+        self.conversations.remove(id);
+        self.tombstones.insert(id.clone(), counters);
+        Ok(())
+    }
+}
+
+fn matches(filter: &ConversationFilter, title: Option<&str>, id: &ConversationId, conv: &Conv) -> bool {
+    filter.profile.as_ref().is_none_or(|profile| *profile == conv.profile)
+        && filter.source.as_ref().is_none_or(|source| *source == conv.source)
+        && filter.before_ms.is_none_or(|before| conv.activity_ms < before)
+        && filter.id_prefix.as_ref().is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()))
+        && (filter.title.is_none() || (title.is_some() && conv.title.as_deref() == title))
+}
+
+#[async_trait]
+impl SessionStore for MemoryStore {
+    async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
+        let state = self.state();
+        let title = filter.title.as_deref().and_then(rules::clean_title);
+        let mut found: Vec<_> =
+            state.conversations.iter().filter(|(id, conv)| matches(&filter, title.as_deref(), id, conv)).collect();
+        found.sort_by_key(|(id, conv)| Reverse((conv.activity_ms, (*id).clone())));
+        found.truncate(filter.limit.min(PAGE_MAX_ROWS));
+        Ok(found.into_iter().map(|(id, conv)| state.summary(id, conv)).collect())
+    }
+
+    async fn conversation(&self, id: &ConversationId) -> Result<ConversationSummary, StoreError> {
+        let state = self.state();
+        Ok(state.summary(id, state.conv(id)?))
+    }
+
+    async fn session(&self, id: &SessionId) -> Result<SessionRecord, StoreError> {
+        self.state().sessions.get(id).cloned().ok_or_else(|| not_found("session", id))
+    }
+
+    async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError> {
+        let clean =
+            rules::clean_title(title).ok_or_else(|| invalid("nothing is left of the title; give another one"))?;
+        let held = {
+            let now = self.now();
+            let mut state = self.state();
+            state.fenced(fence)?;
+            state.touch(fence.conversation(), now, false);
+            let Some(conv) = state.conversations.get_mut(fence.conversation()) else {
+                return Err(StoreError::Fenced { held: fence.token() });
+            };
+            match (&conv.title, conv.title_source) {
+                (Some(held), Some(stronger)) if stronger > source => held.clone(),
+                _ => {
+                    conv.title = Some(clean.clone());
+                    conv.title_source = Some(source);
+                    clean
+                }
+            }
+        };
+        self.notify();
+        Ok(held)
+    }
+
+    async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
+        let done = self.state().delete(fence);
+        self.notify();
+        done
+    }
+
+    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
+        if query.chars().count() > SEARCH_QUERY_MAX_CHARS {
+            return Err(StoreError::Limit { what: "the search text", limit: SEARCH_QUERY_MAX_CHARS as u64 });
+        }
+        let query = query.trim();
+        if query.is_empty() {
+            return Ok(Vec::new());
+        }
+        let state = self.state();
+        let mut hits: Vec<SearchHit> = state
+            .rows
+            .values()
+            .filter(|row| is_shown(row.new.kind))
+            .filter_map(|row| {
+                let conv = state.conversations.get(&row.conversation)?;
+                if profile.is_some_and(|profile| profile != conv.profile) {
+                    return None;
+                }
+                Some(SearchHit {
+                    conversation: row.conversation.clone(),
+                    title: conv.title.clone(),
+                    message: row.new.id.clone(),
+                    seq: row.seq,
+                    role: row.new.role.as_str().to_owned(),
+                    snippet: rules::snippet(&row.new.content, query)?,
+                    created_at_ms: row.created_ms,
+                })
+            })
+            .collect();
+        hits.sort_by_key(|hit| Reverse((hit.created_at_ms, hit.conversation.clone(), hit.seq)));
+        hits.truncate(limit.min(SEARCH_MAX_HITS));
+        Ok(hits)
+    }
+
+    async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
+        let state = self.state();
+        state.conv(conversation)?;
+        let mut sums: BTreeMap<(String, String, String), UsageTotals> = BTreeMap::new();
+        for (_, one) in state.usage.values().filter(|(id, _)| id == conversation) {
+            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
+            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
+                provider: one.provider.clone(),
+                model: one.model.clone(),
+                task: one.task.clone(),
+                ..UsageTotals::default()
+            });
+            sum.requests += 1;
+            sum.unknown += u64::from(!one.known);
+            sum.input += one.input;
+            sum.output += one.output;
+            sum.cache_read += one.cache_read;
+            sum.cache_write += one.cache_write;
+            sum.reasoning += one.reasoning;
+        }
+        Ok(sums.into_values().collect())
+    }
+
+    async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError> {
+        let mut state = self.state();
+        let counter = state.routes.entry((source.to_owned(), key.to_owned())).or_insert(0);
+        *counter += 1;
+        Ok(Generation(*counter))
+    }
+
+    async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError> {
+        let state = self.state();
+        state.conv(conversation)?;
+        Ok(state.waiting(conversation).into_iter().cloned().collect())
+    }
+}

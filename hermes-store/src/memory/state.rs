@@ -1,0 +1,351 @@
+//! The plain value behind [`super::MemoryStore`], and the checks that its methods share.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::admission::{AdmissionRecord, AdmissionStatus};
+use crate::error::StoreError;
+use crate::fence::Fence;
+use crate::ids::{AdmissionId, CallId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId};
+use crate::message::{MessageKind, NewMessage, Role, RowState, StoredCall, StoredMessage, UsageDelta};
+use crate::round::{CallOutcome, CallResult, JournalState, NewCall};
+use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};
+use crate::session::{SessionRecord, TitleSource};
+use crate::turn::{TurnEnd, TurnStatus};
+
+/// A lease that somebody holds.
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    pub(super) owner: OwnerId,
+    pub(super) expires_ms: i64,
+    pub(super) ttl_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Conv {
+    pub(super) profile: String,
+    pub(super) source: String,
+    pub(super) title: Option<String>,
+    pub(super) title_source: Option<TitleSource>,
+    pub(super) preview: Option<String>,
+    pub(super) tip: Option<SessionId>,
+    pub(super) open_turn: Option<TurnId>,
+    pub(super) revision: i64,
+    pub(super) counters: Counters,
+    pub(super) lease: Option<Lease>,
+    pub(super) freed_ms: i64,
+    pub(super) created_ms: i64,
+    pub(super) activity_ms: i64,
+}
+
+/// What only grows, and survives the conversation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counters {
+    pub(super) token: i64,
+    pub(super) generation: i64,
+    pub(super) seq: i64,
+    pub(super) place: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Turn {
+    pub(super) conversation: ConversationId,
+    pub(super) admission: AdmissionId,
+    pub(super) session: Option<SessionId>,
+    pub(super) generation: Generation,
+    pub(super) attempt: i64,
+    pub(super) status: TurnStatus,
+    pub(super) end: Option<(String, Option<String>)>,
+    pub(super) api_calls: u64,
+    pub(super) started_ms: i64,
+    pub(super) ended_ms: Option<i64>,
+}
+
+/// A row as it was written; calls are joined to it when it is read.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) conversation: ConversationId,
+    pub(super) session: SessionId,
+    pub(super) turn: TurnId,
+    pub(super) seq: i64,
+    pub(super) digest: String,
+    pub(super) new: NewMessage,
+    pub(super) calls: Vec<CallId>,
+    pub(super) answers: Option<CallId>,
+    pub(super) created_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) conversation: ConversationId,
+    pub(super) turn: TurnId,
+    pub(super) assistant: MessageId,
+    pub(super) new: NewCall,
+    pub(super) result_seq: i64,
+    pub(super) state: JournalState,
+    pub(super) outcome: Option<CallOutcome>,
+    pub(super) digest: Option<String>,
+    pub(super) written_ms: i64,
+}
+
+impl Call {
+    pub(super) fn stored(&self) -> StoredCall {
+        StoredCall {
+            call: self.new.call.clone(),
+            provider_id: self.new.provider_id.clone(),
+            name: self.new.name.clone(),
+            arguments: self.new.arguments.clone(),
+            replay: self.new.replay,
+            state: self.state,
+            outcome: self.outcome,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) conversations: BTreeMap<ConversationId, Conv>,
+    pub(super) tombstones: BTreeMap<ConversationId, Counters>,
+    pub(super) admissions: BTreeMap<AdmissionId, AdmissionRecord>,
+    pub(super) turns: BTreeMap<TurnId, Turn>,
+    pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
+    pub(super) rows: BTreeMap<MessageId, Row>,
+    pub(super) places: BTreeMap<(ConversationId, i64), MessageId>,
+    pub(super) calls: BTreeMap<CallId, Call>,
+    pub(super) usage: BTreeMap<String, (ConversationId, UsageDelta)>,
+    pub(super) prompts: BTreeMap<String, Bytes>,
+    pub(super) owners: BTreeMap<OwnerId, OwnerRow>,
+    pub(super) routes: BTreeMap<(String, String), i64>,
+}
+
+impl State {
+    pub(super) fn conv(&self, id: &ConversationId) -> Result<&Conv, StoreError> {
+        self.conversations.get(id).ok_or_else(|| not_found("conversation", id))
+    }
+
+    /// The conversation of a fence that holds. Changes nothing.
+    pub(super) fn fenced(&self, fence: &Fence) -> Result<&Conv, StoreError> {
+        let held = fence.token();
+        self.conversations
+            .get(fence.conversation())
+            .filter(|conv| Token(conv.counters.token) == held && conv.lease.is_some())
+            .ok_or(StoreError::Fenced { held })
+    }
+
+    /// As [`State::fenced`], for a write of the running turn.
+    pub(super) fn running(&self, fence: &Fence, turn: &TurnId) -> Result<&Conv, StoreError> {
+        let conv = self.fenced(fence)?;
+        if conv.open_turn.as_ref() != Some(turn) {
+            return Err(not_running(turn));
+        }
+        Ok(conv)
+    }
+
+    /// Counts a change of a fenced conversation. An expired lease that nobody took lives again (S22).
+    pub(super) fn touch(&mut self, id: &ConversationId, now: i64, activity: bool) {
+        if let Some(conv) = self.conversations.get_mut(id) {
+            conv.revision += 1;
+            if activity {
+                conv.activity_ms = now;
+            }
+            if let Some(lease) = &mut conv.lease
+                && lease.expires_ms <= now
+            {
+                lease.expires_ms = now.saturating_add(lease.ttl_ms);
+            }
+        }
+    }
+
+    pub(super) fn stored(&self, id: &MessageId) -> Option<StoredMessage> {
+        let row = self.rows.get(id)?;
+        let join = |call: &CallId| self.calls.get(call).map(Call::stored);
+        Some(StoredMessage {
+            seq: row.seq,
+            id: row.new.id.clone(),
+            session: row.session.clone(),
+            turn: row.turn.clone(),
+            role: row.new.role,
+            kind: row.new.kind,
+            state: RowState::Active,
+            content: row.new.content.clone(),
+            api_content: row.new.api_content.clone(),
+            reasoning: row.new.reasoning.clone(),
+            sidecar: row.new.sidecar.clone(),
+            finish: row.new.finish.clone(),
+            calls: row.calls.iter().filter_map(join).collect(),
+            answers: row.answers.as_ref().and_then(join),
+            meta: row.new.meta.clone(),
+            created_at_ms: row.created_ms,
+        })
+    }
+
+    /// Rows of a conversation in their order.
+    pub(super) fn rows_of(&self, id: &ConversationId) -> impl DoubleEndedIterator<Item = &Row> {
+        let range = (id.clone(), i64::MIN)..=(id.clone(), i64::MAX);
+        self.places.range(range).filter_map(|(_, row)| self.rows.get(row))
+    }
+
+    /// Rows of a turn in their order.
+    pub(super) fn rows_of_turn<'a>(&'a self, turn: &'a TurnId) -> impl DoubleEndedIterator<Item = &'a Row> {
+        self.turns
+            .get(turn)
+            .into_iter()
+            .flat_map(|t| self.rows_of(&t.conversation))
+            .filter(move |row| row.turn == *turn)
+    }
+
+    /// Calls of a turn in their order: by round, then as the model wrote them.
+    pub(super) fn calls_of(&self, turn: &TurnId) -> Vec<&Call> {
+        let mut calls: Vec<_> = self.calls.values().filter(|call| call.turn == *turn).collect();
+        calls.sort_by_key(|call| call.result_seq);
+        calls
+    }
+
+    /// Admissions of a conversation that are not over, in their order.
+    pub(super) fn waiting(&self, id: &ConversationId) -> Vec<&AdmissionRecord> {
+        let mut out: Vec<_> = self
+            .admissions
+            .values()
+            .filter(|a| a.receipt.conversation == *id && a.receipt.status != AdmissionStatus::Terminal)
+            .collect();
+        out.sort_by_key(|a| a.receipt.seq);
+        out
+    }
+
+    /// Rows that are not stored yet, once each; a known id with other bytes is a conflict (I17).
+    pub(super) fn fresh(&self, conversation: &ConversationId, rows: &[NewMessage]) -> Result<Vec<bool>, StoreError> {
+        let mut seen: BTreeMap<&MessageId, String> = BTreeMap::new();
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            let digest = row.digest();
+            let known = match self.rows.get(&row.id) {
+                Some(known) if known.conversation != *conversation => return Err(conflict("message", &row.id)),
+                Some(known) => Some(&known.digest),
+                None => seen.get(&row.id),
+            };
+            match known {
+                Some(known) if *known != digest => return Err(conflict("message", &row.id)),
+                Some(_) => out.push(false),
+                None => {
+                    if self.calls.values().any(|call| call.new.result == row.id) {
+                        return Err(conflict("message", &row.id));
+                    }
+                    seen.insert(&row.id, digest);
+                    out.push(true);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reserves `count` places and returns the one before the first.
+    pub(super) fn reserve(&mut self, id: &ConversationId, count: usize) -> i64 {
+        let Some(conv) = self.conversations.get_mut(id) else { return 0 };
+        let before = conv.counters.seq;
+        conv.counters.seq += i64::try_from(count).unwrap_or(i64::MAX);
+        before
+    }
+
+    pub(super) fn insert(&mut self, row: Row) {
+        if let Some(conv) = self.conversations.get_mut(&row.conversation)
+            && conv.preview.is_none()
+            && row.new.role == Role::User
+            && is_shown(row.new.kind)
+        {
+            conv.preview = rules::preview(&row.new.content);
+        }
+        self.places.insert((row.conversation.clone(), row.seq), row.new.id.clone());
+        self.rows.insert(row.new.id.clone(), row);
+    }
+
+    /// Appends rows whose freshness was checked.
+    pub(super) fn append(
+        &mut self,
+        conversation: &ConversationId,
+        session: &SessionId,
+        turn: &TurnId,
+        rows: Vec<NewMessage>,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let fresh = self.fresh(conversation, &rows)?;
+        let mut seq = self.reserve(conversation, rows.len());
+        for (new, fresh) in rows.into_iter().zip(fresh) {
+            seq += 1;
+            if fresh {
+                self.insert(Row {
+                    conversation: conversation.clone(),
+                    session: session.clone(),
+                    turn: turn.clone(),
+                    seq,
+                    digest: new.digest(),
+                    new,
+                    calls: Vec::new(),
+                    answers: None,
+                    created_ms: now,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the result of a call that has none.
+    pub(super) fn settle(&mut self, id: &CallId, result: CallResult, now: i64) {
+        let Some(call) = self.calls.get_mut(id) else { return };
+        call.state = JournalState::Settled;
+        call.outcome = Some(result.outcome);
+        call.digest = Some(rules::result_digest(result.outcome, &result.content));
+        call.written_ms = now;
+        let call = call.clone();
+        let Some(session) = self.rows.get(&call.assistant).map(|row| row.session.clone()) else { return };
+        let mut new = NewMessage::text(call.new.result.clone(), Role::Tool, result.content);
+        new.meta = result.meta;
+        self.insert(Row {
+            conversation: call.conversation,
+            session,
+            turn: call.turn,
+            seq: call.result_seq,
+            digest: new.digest(),
+            new,
+            calls: Vec::new(),
+            answers: Some(id.clone()),
+            created_ms: now,
+        });
+    }
+
+    /// Ends a turn, and its admission with it.
+    pub(super) fn end_turn(&mut self, turn: &TurnId, end: &TurnEnd, now: i64) {
+        let Some(record) = self.turns.get_mut(turn) else { return };
+        record.status = TurnStatus::Ended;
+        record.end = Some((end.reason.clone(), end.detail.clone()));
+        record.api_calls = end.api_calls;
+        record.ended_ms = Some(now);
+        if let Some(admission) = self.admissions.get_mut(&record.admission) {
+            admission.receipt.status = AdmissionStatus::Terminal;
+            admission.receipt.outcome = Some(end.outcome);
+        }
+        let conversation = record.conversation.clone();
+        self.close(&conversation);
+    }
+
+    /// No turn is open any more.
+    pub(super) fn close(&mut self, conversation: &ConversationId) {
+        if let Some(conv) = self.conversations.get_mut(conversation) {
+            conv.open_turn = None;
+        }
+    }
+
+    pub(super) fn count(&mut self, conversation: &ConversationId, usage: Option<&UsageDelta>) {
+        if let Some(usage) = usage {
+            self.usage.entry(usage.attempt.clone()).or_insert_with(|| (conversation.clone(), usage.clone()));
+        }
+    }
+
+    /// The row with the final answer of a turn.
+    pub(super) fn answer(&self, turn: &TurnId) -> Option<StoredMessage> {
+        let row = self.rows_of_turn(turn).rev().find(|row| {
+            row.new.role == Role::Assistant && row.calls.is_empty() && row.new.kind == MessageKind::Normal
+        })?;
+        self.stored(&row.new.id)
+    }
+}
