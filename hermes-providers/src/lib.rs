@@ -7,10 +7,16 @@
 //!
 //! The crate knows nothing of transcripts and tools.
 
+#![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
+
 mod chat;
 mod classify;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod json;
+#[cfg(feature = "http")]
+mod local;
 pub mod mode;
 mod profile;
 #[cfg(feature = "test-util")]
@@ -23,6 +29,10 @@ pub use chat::{
 };
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError};
+#[cfg(feature = "http")]
+pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
+#[cfg(feature = "http")]
+pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
 pub use profile::{
     ApiMode, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks, ReasoningEcho,
     ReasoningField, SystemRole, ToolIds,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -54,6 +55,8 @@ pub struct ChatDecoder {
     issuer: Arc<str>,
     route: String,
     aggregator: bool,
+    /// Texts that no error may show, should a server echo them.
+    secrets: Vec<SecretString>,
     /// False: no delta before the completion.
     stream: bool,
     text: String,
@@ -68,6 +71,8 @@ pub struct ChatDecoder {
     /// `[DONE]`, or the end of a whole JSON body.
     end_seen: bool,
     done: bool,
+    /// The bytes did not end in order, so that nothing is no empty answer.
+    broken: bool,
     progress: u64,
 }
 
@@ -82,6 +87,7 @@ impl ChatDecoder {
             issuer,
             route: route.into(),
             aggregator,
+            secrets: Vec::new(),
             stream,
             text: String::new(),
             reasoning: String::new(),
@@ -93,8 +99,16 @@ impl ChatDecoder {
             served_model: None,
             end_seen: false,
             done: false,
+            broken: false,
             progress: 0,
         }
+    }
+
+    /// Keeps these out of errors.
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: Vec<SecretString>) -> Self {
+        self.secrets = secrets;
+        self
     }
 
     /// Takes more bytes and adds what they mean to `out`, [`Delta::Done`] last when the answer says itself that it has
@@ -155,6 +169,7 @@ impl ChatDecoder {
         if self.done {
             return Ok(());
         }
+        self.broken = end == StreamEnd::Broken;
         match std::mem::replace(&mut self.body, Body::Unknown(Vec::new())) {
             Body::Unknown(_) => {}
             Body::Events(events) => {
@@ -164,7 +179,7 @@ impl ChatDecoder {
             }
             Body::Json(body) => self.whole_body(&body, out)?,
             Body::Text(body) => {
-                let said = crate::classify::ErrorBody::parse(&body).message;
+                let said = self.clean(&crate::classify::ErrorBody::parse(&body).message);
                 return Err(self.error(ErrorClass::BadResponse, &format!("the answer is no chat completion: {said}")));
             }
         }
@@ -200,7 +215,7 @@ impl ChatDecoder {
         if text.lines().count() > 1 && text.lines().all(is_payload) {
             return text.lines().try_for_each(|line| self.payload(line, out));
         }
-        let said = redact(text, &[]);
+        let said = self.clean(text);
         Err(self.error(ErrorClass::BadResponse, &format!("the stream holds something that is not JSON: {said}")))
     }
 
@@ -245,7 +260,7 @@ impl ChatDecoder {
             return Err(self.error(ErrorClass::Incomplete, "the answer ended before it was whole"));
         };
         if !chunk.is_error() && chunk.choices.is_none() {
-            let said = redact(document, &[]);
+            let said = self.clean(document);
             return Err(self.error(ErrorClass::BadResponse, &format!("the answer is no chat completion: {said}")));
         }
         self.end_seen = true;
@@ -348,7 +363,7 @@ impl ChatDecoder {
         let explicit = self.end_seen || self.usage_closes;
         let stated = self.finish.take();
         if stated.is_none() {
-            if nothing {
+            if nothing && !self.broken {
                 return Err(self.error(ErrorClass::EmptyResponse, "the answer was empty"));
             }
             if !explicit || !self.slots.all_whole() {
@@ -387,8 +402,14 @@ impl ChatDecoder {
         error
     }
 
+    fn clean(&self, text: &str) -> String {
+        let secrets: Vec<&str> = self.secrets.iter().map(ExposeSecret::expose_secret).collect();
+        redact(text, &secrets)
+    }
+
     /// An error inside a 200 is classed like an error answer (B7, B8).
     fn classified(&self, frame: &str) -> ProviderError {
+        let secrets: Vec<&str> = self.secrets.iter().map(ExposeSecret::expose_secret).collect();
         classify(&Failure {
             status: None,
             headers: &|_| None,
@@ -397,7 +418,7 @@ impl ChatDecoder {
             // Only dates in headers need the time, and a frame has none.
             now: SystemTime::UNIX_EPOCH,
             route: &self.route,
-            secrets: &[],
+            secrets: &secrets,
         })
     }
 }

@@ -184,9 +184,9 @@ impl Writer<'_> {
                 let null =
                     text.is_empty() && !calls.is_empty() && self.options.quirks.empty_content == EmptyContent::Null;
                 if null {
-                    self.raw("null")
+                    self.raw("null");
                 } else {
-                    self.json(text)
+                    self.json(text);
                 }
                 self.reasoning(reasoning.as_deref(), !calls.is_empty());
                 self.sidecar(sidecar.as_ref());

@@ -1,0 +1,121 @@
+//! What an HTTP model is made of.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::profile::Profile;
+
+/// For the TCP and TLS handshakes.
+pub const CONNECT_TIMEOUT_MS: u64 = 30_000;
+/// From the request to the head of the response. Hosted models queue for a while under load.
+pub const FIRST_BYTE_TIMEOUT_MS: u64 = 180_000;
+/// Between two bytes of any kind, pings and comments among them.
+pub const IDLE_TIMEOUT_MS: u64 = 120_000;
+/// Between two changes of the answer: pings and comments do not count.
+pub const PROGRESS_TIMEOUT_MS: u64 = 180_000;
+/// Servers on the user's own computer may evaluate a long prompt for a quarter of an hour.
+pub const LOCAL_TIMEOUT_MS: u64 = 900_000;
+/// For a whole answer without streaming.
+pub const WHOLE_TIMEOUT_MS: u64 = 600_000;
+/// For a request from start to end.
+pub const TOTAL_TIMEOUT_MS: u64 = 1_800_000;
+/// Largest response, all bytes of the body counted.
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+
+const _: () = assert!(IDLE_TIMEOUT_MS <= PROGRESS_TIMEOUT_MS);
+const _: () = assert!(LOCAL_TIMEOUT_MS < TOTAL_TIMEOUT_MS && WHOLE_TIMEOUT_MS < TOTAL_TIMEOUT_MS);
+
+/// The clocks of one request. The answer ends with class `Timeout` when one of them runs out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// TCP and TLS handshakes.
+    pub connect: Duration,
+    /// Until the head of the response.
+    pub first_byte: Duration,
+    /// Between two bytes.
+    pub idle: Duration,
+    /// Between two changes of the answer.
+    pub progress: Duration,
+    /// A whole answer without streaming, instead of the three above.
+    pub whole: Duration,
+    /// Everything together.
+    pub total: Duration,
+}
+
+impl Timeouts {
+    /// For a hosted provider.
+    #[must_use]
+    pub const fn hosted() -> Self {
+        Self {
+            connect: Duration::from_millis(CONNECT_TIMEOUT_MS),
+            first_byte: Duration::from_millis(FIRST_BYTE_TIMEOUT_MS),
+            idle: Duration::from_millis(IDLE_TIMEOUT_MS),
+            progress: Duration::from_millis(PROGRESS_TIMEOUT_MS),
+            whole: Duration::from_millis(WHOLE_TIMEOUT_MS),
+            total: Duration::from_millis(TOTAL_TIMEOUT_MS),
+        }
+    }
+
+    /// For a server on the user's own computer.
+    #[must_use]
+    pub const fn local() -> Self {
+        let slow = Duration::from_millis(LOCAL_TIMEOUT_MS);
+        Self { first_byte: slow, idle: slow, progress: slow, whole: slow, ..Self::hosted() }
+    }
+}
+
+/// What [`HttpChatModel`](crate::HttpChatModel) needs. Start from [`new`](Self::new) and set what differs.
+#[derive(Clone)]
+pub struct HttpModelConfig {
+    /// The provider.
+    pub profile: Arc<Profile>,
+    /// Where requests go, without the method's path; `None`: where the profile says.
+    pub base_url: Option<String>,
+    /// The model's name at the provider.
+    pub model: String,
+    /// The key.
+    pub key: Option<SecretString>,
+    /// `None`: by where the server is.
+    pub timeouts: Option<Timeouts>,
+    /// Most tokens of input and output together, when known.
+    pub context_window: Option<u64>,
+    /// Most tokens of output, when known.
+    pub max_output_tokens: Option<u64>,
+    /// A proxy's URL. Proxies that the system names are not used unless they are put here.
+    pub proxy: Option<String>,
+    /// Largest response in bytes.
+    pub max_response_bytes: usize,
+}
+
+impl HttpModelConfig {
+    /// Everything as the profile says, without a key.
+    #[must_use]
+    pub fn new(profile: Arc<Profile>, model: impl Into<String>) -> Self {
+        Self {
+            profile,
+            base_url: None,
+            model: model.into(),
+            key: None,
+            timeouts: None,
+            context_window: None,
+            max_output_tokens: None,
+            proxy: None,
+            max_response_bytes: MAX_RESPONSE_BYTES,
+        }
+    }
+}
+
+impl fmt::Debug for HttpModelConfig {
+    /// Leaves the key out, and addresses too, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpModelConfig")
+            .field("provider", &self.profile.id)
+            .field("model", &self.model)
+            .field("key", &self.key.as_ref().map(|_| "set"))
+            .field("timeouts", &self.timeouts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,11 @@
+//! Models behind HTTP. No environment is read here, no request is repeated and nothing sleeps.
+
+mod body;
+mod client;
+pub mod config;
+mod failure;
+mod model;
+
+pub(crate) use client::probe_client;
+pub use config::{HttpModelConfig, Timeouts};
+pub use model::HttpChatModel;
