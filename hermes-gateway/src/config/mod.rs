@@ -4,5 +4,9 @@
 //! function takes values and gives values.
 
 pub mod env;
+pub mod error;
+pub mod scope;
 
 pub use env::Env;
+pub use error::ConfigError;
+pub use scope::Scope;
