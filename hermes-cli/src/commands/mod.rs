@@ -1,0 +1,49 @@
+//! The commands: one file each, one line each in the registry below.
+//!
+//! To add one: write its file with `Args` and `run`, name the module, and add its line to `registry!`.
+
+mod chat;
+mod completion;
+mod config;
+mod doctor;
+mod model;
+mod sessions;
+mod tools;
+mod version;
+
+use crate::context::Context;
+use crate::exit::{Exit, Fault};
+
+/// Makes the enum that the parser reads and the one place that runs what it read.
+macro_rules! registry {
+    ($($name:ident => $module:ident, $help:literal;)*) => {
+        /// What can be done.
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Command {
+            $(#[doc = $help] $name($module::Args),)*
+        }
+
+        impl Command {
+            /// Does it.
+            ///
+            /// # Errors
+            /// Why it was not done.
+            pub(crate) fn run(self, context: &Context) -> Result<Exit, Fault> {
+                match self {
+                    $(Self::$name(args) => $module::run(args, context),)*
+                }
+            }
+        }
+    };
+}
+
+registry! {
+    Chat => chat, "Talk, or answer one text with -q";
+    Sessions => sessions, "List, show, search, rename, export and delete sessions";
+    Model => model, "Show which model is used, and why";
+    Config => config, "Show, check and change the configuration";
+    Tools => tools, "Show the tools";
+    Doctor => doctor, "Check the installation";
+    Completion => completion, "Print a completion script for a shell";
+    Version => version, "Print the version";
+}

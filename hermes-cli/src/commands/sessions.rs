@@ -1,0 +1,231 @@
+//! `hermes sessions`.
+
+use std::io::{self, BufRead, Write};
+use std::path::PathBuf;
+
+use hermes_gateway::protocol::{
+    ConversationSummary, Request, Response, SessionRefParams, SessionRenameParams, SessionSearchParams,
+    SessionShowParams,
+};
+
+use crate::context::Context;
+use crate::exit::{Exit, Fault};
+use crate::link::{Link, request};
+use crate::render::export::{self, Format};
+use crate::render::lists;
+use crate::text::one_line;
+
+/// Rows of an export that are asked for at one time. Bounds what a long session takes in memory.
+const EXPORT_PAGE_ROWS: usize = 10_000;
+
+/// Arguments of `hermes sessions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Sessions, newest activity first
+    List {
+        /// Most sessions
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        limit: usize,
+        /// One JSON object on each line
+        #[arg(long)]
+        json: bool,
+    },
+    /// One session with its rows
+    Show {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Rows that hold a text
+    Search {
+        /// The text
+        #[arg(allow_hyphen_values = true)]
+        text: String,
+        /// Most rows
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+        /// One JSON object on each line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a session a title
+    Rename {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// The new title
+        #[arg(allow_hyphen_values = true)]
+        title: String,
+    },
+    /// Write a session to a file or to stdout
+    Export {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// How it is written
+        #[arg(long, value_enum, default_value = "jsonl")]
+        format: Format,
+        /// The file; it must not exist yet. Stdout when left out
+        #[arg(short = 'o', long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Delete a session. Asks first
+    Delete {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
+    if let What::Delete { yes: false, .. } = args.what
+        && !context.terminal.attended()
+    {
+        return Err(Fault::Usage("there is no terminal to ask on; --yes deletes without asking".to_owned()));
+    }
+    let select = context.session.select.clone();
+    context.ask(&select, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
+}
+
+async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
+    let (style, width) = (context.terminal.out_style(), context.terminal.width);
+    match what {
+        What::List { limit, json } => {
+            let list = link.list(limit).await?;
+            if json || context.json {
+                for session in &list {
+                    context.write_json(out, session)?;
+                }
+            } else {
+                out.write_all(lists::sessions(&list, style, width).as_bytes())?;
+            }
+        }
+        What::Show { name, json } => {
+            let session = resolve(link, &name).await?;
+            let shown = link.show(SessionShowParams { conversation: session.id, after_seq: 0, limit: 0 }).await?;
+            if json || context.json {
+                context.write_json(out, &shown)?;
+            } else {
+                out.write_all(lists::session(&shown, style).as_bytes())?;
+            }
+        }
+        What::Search { text, limit, json } => {
+            let params = SessionSearchParams { query: text, limit };
+            let hits = request!(link, Request::SessionSearch(params), Response::Hits(hits) => hits)?;
+            if json || context.json {
+                for hit in &hits {
+                    context.write_json(out, hit)?;
+                }
+            } else {
+                out.write_all(lists::hits(&hits, style, width).as_bytes())?;
+            }
+        }
+        What::Rename { name, title } => {
+            let conversation = resolve(link, &name).await?.id;
+            let params = SessionRenameParams { conversation, title };
+            let title = request!(link, Request::SessionRename(params), Response::Renamed { title } => title)?;
+            writeln!(out, "The title is now: {}", one_line(&title, width))?;
+        }
+        What::Export { name, format, output } => {
+            let session = resolve(link, &name).await?;
+            match output {
+                None => export_rows(link, session, format, out).await?,
+                Some(path) => export_to_file(link, session, format, &path).await?,
+            }
+        }
+        What::Delete { name, yes } => {
+            let session = resolve(link, &name).await?;
+            if !yes && !confirmed(session.clone(), width).await? {
+                eprintln!("Nothing was deleted.");
+                return Ok(Exit::Answered);
+            }
+            link.delete(SessionRefParams { conversation: session.id.clone() }).await?;
+            writeln!(out, "Deleted {}", session.id)?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Answered)
+}
+
+async fn resolve(link: &Link, name: &str) -> Result<ConversationSummary, Fault> {
+    let found = link.find(name).await?;
+    if let Some(note) = found.note {
+        eprintln!("note: {}", crate::text::harmless(&note));
+    }
+    Ok(found.session)
+}
+
+async fn export_to_file(
+    link: &Link,
+    session: ConversationSummary,
+    format: Format,
+    path: &std::path::Path,
+) -> Result<(), Fault> {
+    let told = |error: io::Error| Fault::Failed(format!("{}: {error}", path.display()));
+    // Never over a file that is there: an export is taken back by deleting it, an overwritten file by nothing.
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(told)?;
+    let mut writer = io::BufWriter::new(file);
+    let result = export_rows(link, session, format, &mut writer).await;
+    let result = result.and_then(|()| writer.flush().map_err(told));
+    if result.is_err() {
+        // Half an export must not look like one.
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+async fn export_rows(
+    link: &Link,
+    session: ConversationSummary,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<(), Fault> {
+    let mut after_seq = 0;
+    let mut first = true;
+    loop {
+        let conversation = session.id.clone();
+        let shown = link.show(SessionShowParams { conversation, after_seq, limit: 0 }).await?;
+        if std::mem::take(&mut first) {
+            export::head(out, format, &shown.session, &shown.usage)?;
+        }
+        for row in &shown.rows {
+            export::row(out, format, row)?;
+        }
+        match shown.rows.last() {
+            // A place that does not grow would never end.
+            Some(last) if last.seq > after_seq && shown.rows.len() >= EXPORT_PAGE_ROWS => after_seq = last.seq,
+            _ => break,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Asks on the terminal; nothing but `yes` means yes.
+async fn confirmed(session: ConversationSummary, width: usize) -> Result<bool, Fault> {
+    let name = one_line(&lists::name_of(&session), width.saturating_sub(40).max(20));
+    eprint!("Delete \"{name}\" ({}, {} rows)? It cannot be brought back. Type yes: ", session.id, session.messages);
+    io::stderr().flush()?;
+    let line = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map(|_| line)
+    })
+    .await
+    .map_err(|error| Fault::Failed(error.to_string()))??;
+    Ok(line.trim() == "yes")
+}
+
+#[cfg(test)]
+#[path = "sessions_tests.rs"]
+mod tests;

@@ -1,0 +1,144 @@
+//! The line editor, on a thread of its own while it reads.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::event::{KeyCode, KeyModifiers};
+use reedline::{EditCommand, Emacs, FileBackedHistory, Reedline, ReedlineEvent, Signal, default_emacs_keybindings};
+
+use crate::ask::PlainPrompt;
+use crate::exit::Fault;
+use crate::signals::Stops;
+use crate::style::Style;
+
+/// Inputs that the history keeps.
+const HISTORY_MAX_INPUTS: usize = 2_000;
+const INTERRUPT: &str = "interrupt";
+
+/// What was typed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// A text.
+    Text(String),
+    /// Ctrl-C on a text: it was thrown away.
+    Cleared,
+    /// Ctrl-D, or Ctrl-C on an empty line.
+    Leave,
+    /// The system wants the program to stop.
+    Stopped,
+}
+
+/// The line editor.
+pub(super) struct Editor {
+    /// Not here while a thread reads with it.
+    line: Option<Reedline>,
+    give_up: Arc<AtomicBool>,
+    history_problem: Option<String>,
+}
+
+impl Editor {
+    /// With a history file, where there is one.
+    pub(super) fn new(history: Option<&Path>, style: Style) -> Self {
+        let give_up = Arc::new(AtomicBool::new(false));
+        let mut keys = default_emacs_keybindings();
+        // The editor's own Ctrl-C empties the line before it returns; here it matters whether it was empty.
+        keys.add_binding(
+            KeyModifiers::CONTROL,
+            KeyCode::Char('c'),
+            ReedlineEvent::ExecuteHostCommand(INTERRUPT.to_owned()),
+        );
+        let mut line = Reedline::create()
+            .with_edit_mode(Box::new(Emacs::new(keys)))
+            .with_ansi_colors(style.colour)
+            .use_bracketed_paste(true)
+            .with_break_signal(Arc::clone(&give_up));
+        let mut history_problem = None;
+        if let Some(path) = history {
+            match open_history(path) {
+                Ok(history) => line = line.with_history(Box::new(history)),
+                Err(error) => history_problem = Some(format!("{}: {error}", path.display())),
+            }
+        }
+        Self { line: Some(line), give_up, history_problem }
+    }
+
+    /// Why there is no history, when there should be one.
+    pub(super) fn history_problem(&self) -> Option<&str> {
+        self.history_problem.as_deref()
+    }
+
+    /// Reads one input.
+    ///
+    /// # Errors
+    /// When the terminal cannot be read.
+    pub(super) async fn read(&mut self, stops: &mut dyn Stops) -> Result<Input, Fault> {
+        let Some(mut line) = self.line.take() else { return Ok(Input::Leave) };
+        self.give_up.store(false, Ordering::Relaxed);
+        let mut reading = tokio::task::spawn_blocking(move || {
+            let input = read_blocking(&mut line);
+            (line, input)
+        });
+        let mut stopped = false;
+        let read = tokio::select! {
+            read = &mut reading => read,
+            _ = stops.next() => {
+                stopped = true;
+                // The thread looks at this several times a second, and gives the terminal back.
+                self.give_up.store(true, Ordering::Relaxed);
+                reading.await
+            }
+        };
+        let (line, input) = read.map_err(|error| Fault::Failed(format!("the line editor failed: {error}")))?;
+        self.line = Some(line);
+        if stopped { Ok(Input::Stopped) } else { Ok(input?) }
+    }
+}
+
+fn read_blocking(line: &mut Reedline) -> io::Result<Input> {
+    let signal = line.read_line(&PlainPrompt("> ")).map_err(io::Error::other)?;
+    Ok(match signal {
+        Signal::Success(text) => Input::Text(text),
+        Signal::HostCommand(_) => {
+            let empty = line.current_buffer_contents().is_empty();
+            line.run_edit_commands(&[EditCommand::Clear]);
+            eprintln!();
+            if empty { Input::Leave } else { Input::Cleared }
+        }
+        Signal::CtrlC => Input::Cleared,
+        Signal::ExternalBreak(_) => Input::Stopped,
+        _ => Input::Leave,
+    })
+}
+
+fn open_history(path: &Path) -> io::Result<FileBackedHistory> {
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    // People type secrets now and then: the file is made before the history could make it for everybody to read.
+    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    FileBackedHistory::with_file(HISTORY_MAX_INPUTS, path.to_path_buf()).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run").join("history");
+        open_history(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_history_that_cannot_be_opened_is_told_and_no_reason_to_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let editor = Editor::new(Some(directory.path()), Style::default());
+        assert!(editor.history_problem().is_some());
+    }
+}

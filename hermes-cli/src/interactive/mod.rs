@@ -1,0 +1,201 @@
+//! A conversation at the terminal.
+
+mod editor;
+mod slash;
+
+use hermes_gateway::protocol::{ConversationSummary, Request, Response, SessionRenameParams, SessionResolveParams};
+
+use crate::args::PickArgs;
+use crate::ask::TerminalAsker;
+use crate::exit::{Exit, Fault};
+use crate::follow::{Desk, End, Followed, Patience, View};
+use crate::link::request;
+use crate::render::lists;
+use crate::talk::Room;
+use crate::text::harmless;
+use editor::{Editor, Input};
+use slash::Slash;
+
+/// Sessions that `/sessions` shows.
+const SESSIONS_SHOWN: usize = 10;
+
+/// What comes after an input.
+enum Next {
+    /// The next input.
+    Go,
+    /// The end of the program.
+    Leave(Exit),
+}
+
+/// Talks until the person leaves.
+///
+/// # Errors
+/// When the picked session is not there, or the terminal cannot be used.
+pub(crate) async fn run(room: &mut Room<'_>, pick: &PickArgs) -> Result<Exit, Fault> {
+    greet(room);
+    let mut session = room.picked(pick).await?;
+    if let Some(picked) = session.clone()
+        && let Next::Leave(exit) = go_on(room, &picked).await?
+    {
+        return Ok(exit);
+    }
+    let mut editor = Editor::new(room.link.history.as_deref(), room.terminal.err_style());
+    if let Some(problem) = editor.history_problem() {
+        room.screen.note(&format!("! the history of inputs is not kept: {problem}"));
+    }
+    loop {
+        let next = match editor.read(&mut *room.stops).await? {
+            Input::Text(text) if text.trim().is_empty() => Next::Go,
+            Input::Text(text) => match slash::parse(&text) {
+                None => say(room, &mut session, &text).await?,
+                Some(Ok((slash, argument))) => command(room, &mut session, slash, argument).await?,
+                Some(Err(message)) => {
+                    room.screen.note(&message);
+                    Next::Go
+                }
+            },
+            Input::Cleared => Next::Go,
+            Input::Leave => Next::Leave(Exit::Answered),
+            Input::Stopped => Next::Leave(Exit::Interrupted),
+        };
+        if let Next::Leave(exit) = next {
+            return Ok(exit);
+        }
+    }
+}
+
+fn greet(room: &mut Room<'_>) {
+    let style = room.terminal.err_style();
+    let line = format!("{} {}", style.bold("hermes"), env!("CARGO_PKG_VERSION"));
+    room.screen.note(&line);
+    let model = style.dim(&harmless(&room.link.model_line));
+    room.screen.note(&model);
+    room.screen.note(&style.dim("/help shows what can be typed; Ctrl-C stops a turn, Ctrl-D leaves"));
+}
+
+/// Shows which session it is, and goes on with a turn that a crash left in it.
+async fn go_on(room: &mut Room<'_>, picked: &ConversationSummary) -> Result<Next, Fault> {
+    let name = harmless(&lists::name_of(picked));
+    room.screen.note(&format!("Going on with \"{name}\" ({}, {} rows)", picked.id, picked.messages));
+    if picked.pending.is_none() {
+        return Ok(Next::Go);
+    }
+    room.screen.note("A turn of it was interrupted; going on with it.");
+    follow(room, Room::resume(picked)).await
+}
+
+async fn say(room: &mut Room<'_>, session: &mut Option<ConversationSummary>, text: &str) -> Result<Next, Fault> {
+    let followed = match room.submit(session.as_ref(), text).await {
+        Ok(followed) => followed,
+        Err(fault) => return told(room, fault),
+    };
+    let conversation = followed.conversation.clone();
+    let next = follow(room, followed).await?;
+    if session.is_none() {
+        // A new conversation: from now on it is this one.
+        let name = Some(conversation.to_string());
+        let params = SessionResolveParams { last: false, name };
+        let found = request!(room.link, Request::SessionResolve(params), Response::SessionResolved(found) => found);
+        match found {
+            Ok(found) => *session = Some(found.session),
+            Err(error) => return told(room, error.into()),
+        }
+    }
+    Ok(next)
+}
+
+/// A request that failed does not end the conversation.
+fn told(room: &mut Room<'_>, fault: Fault) -> Result<Next, Fault> {
+    match fault {
+        Fault::Rpc(_) => {
+            let text = harmless(&fault.message().unwrap_or_default());
+            let line = room.terminal.err_style().bad(&text);
+            room.screen.note(&line);
+            Ok(Next::Go)
+        }
+        other => Err(other),
+    }
+}
+
+async fn follow(room: &mut Room<'_>, followed: Followed) -> Result<Next, Fault> {
+    let mut view = room.view();
+    let mut asker = TerminalAsker { style: room.terminal.err_style(), width: room.terminal.width };
+    let mut desk = Desk {
+        link: &mut *room.link,
+        screen: &mut room.screen,
+        view: &mut view,
+        stops: &mut *room.stops,
+        asker: Some(&mut asker),
+        patience: Patience::LeaveSoon,
+    };
+    let outcome = desk.follow(followed, None).await?;
+    if outcome.broken_pipe {
+        return Ok(Next::Leave(Exit::Interrupted));
+    }
+    match outcome.end {
+        End::Left => return Ok(Next::Leave(Exit::Interrupted)),
+        End::Refused(error) => return told(room, error.into()),
+        End::Over(None) => room.screen.note("There was nothing to go on with."),
+        End::Over(Some(result)) => {
+            if let View::Person(view) = &mut view {
+                let pieces = view.finish(&result);
+                room.screen.show(pieces)?;
+            }
+        }
+    }
+    Ok(if outcome.leave { Next::Leave(Exit::Interrupted) } else { Next::Go })
+}
+
+async fn command(
+    room: &mut Room<'_>,
+    session: &mut Option<ConversationSummary>,
+    slash: Slash,
+    argument: &str,
+) -> Result<Next, Fault> {
+    match run_command(room, session, slash, argument).await {
+        Err(fault) => told(room, fault),
+        next => next,
+    }
+}
+
+async fn run_command(
+    room: &mut Room<'_>,
+    session: &mut Option<ConversationSummary>,
+    slash: Slash,
+    argument: &str,
+) -> Result<Next, Fault> {
+    let (style, width) = (room.terminal.err_style(), room.terminal.width);
+    match slash {
+        Slash::Help => room.screen.note(&slash::help()),
+        Slash::Quit => return Ok(Next::Leave(Exit::Answered)),
+        Slash::New => {
+            *session = None;
+            room.screen.note("The next input begins a new session.");
+        }
+        Slash::Model => {
+            let status = room.link.model().await?;
+            room.screen.note(lists::model(&status, style).trim_end());
+        }
+        Slash::Sessions => {
+            let list = room.link.list(SESSIONS_SHOWN).await?;
+            room.screen.note(lists::sessions(&list, style, width).trim_end());
+        }
+        Slash::Resume => {
+            let pick = PickArgs { last: false, resume: Some(argument.to_owned()) };
+            if let Some(picked) = room.picked(&pick).await? {
+                *session = Some(picked.clone());
+                return go_on(room, &picked).await;
+            }
+        }
+        Slash::Title => match session {
+            None => room.screen.note("There is no session yet: say something first."),
+            Some(session) => {
+                let params = SessionRenameParams { conversation: session.id.clone(), title: argument.to_owned() };
+                let title = request!(room.link, Request::SessionRename(params), Response::Renamed { title } => title)?;
+                room.screen.note(&format!("The title is now: {}", harmless(&title)));
+                session.title = Some(title);
+            }
+        },
+    }
+    Ok(Next::Go)
+}
