@@ -18,6 +18,7 @@ mod json;
 #[cfg(feature = "http")]
 mod local;
 pub mod mode;
+mod practice;
 mod profile;
 #[cfg(feature = "test-util")]
 mod scripted;
@@ -33,6 +34,7 @@ pub use error::{ErrorClass, ProviderError};
 pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 #[cfg(feature = "http")]
 pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
+pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
     ApiMode, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks, ReasoningEcho,
     ReasoningField, SystemRole, ToolIds,
