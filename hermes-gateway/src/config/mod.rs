@@ -5,7 +5,9 @@
 
 pub mod env;
 pub mod error;
+mod raw;
 pub mod scope;
+mod values;
 
 pub use env::Env;
 pub use error::ConfigError;
