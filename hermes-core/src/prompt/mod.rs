@@ -90,11 +90,19 @@ mod tests {
             notes: vec![],
         };
         let prompt = text(&material);
-        let places: Vec<usize> =
-            ["I am the soul.", "Work with tools", "Use tabs.", "/srv/app", "likes tea", "Ada", "work", "2026-12-02"]
-                .iter()
-                .map(|needle| prompt.find(needle).unwrap_or_else(|| panic!("{needle} is missing")))
-                .collect();
+        let places: Vec<usize> = [
+            "I am the soul.",
+            "Work with tools",
+            "Use tabs.",
+            "/srv/app",
+            "likes tea",
+            "Ada",
+            "Profile: work",
+            "2026-12-02",
+        ]
+        .iter()
+        .map(|needle| prompt.find(needle).unwrap_or_else(|| panic!("{needle} is missing")))
+        .collect();
         assert!(places.is_sorted(), "{places:?}");
     }
 

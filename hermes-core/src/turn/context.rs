@@ -154,8 +154,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Appends inputs that were meant for the running turn; each reaches the model once.
+    /// Appends inputs that were meant for the running turn; each reaches the model once. Where the model has not spoken
+    /// since the last user row they wait: strict providers refuse two user messages in a row, and what is in a request
+    /// cannot be changed any more.
     pub(crate) async fn take_steers(&mut self) -> Result<(), Ending> {
+        if matches!(self.history.last(), Some(hermes_providers::ChatMessage::User { .. }) | None) {
+            return Ok(());
+        }
         let row = |admission: &AdmissionRecord| {
             // A payload that cannot be read was refused when it was submitted; a row must be made all the same.
             user_row(admission, MessageKind::Steer).unwrap_or_else(|_| {

@@ -147,11 +147,11 @@ impl Turn<'_> {
         self.open_context(open).await?;
         loop {
             self.check_stop()?;
-            self.take_steers().await?;
             if self.engine.settings.max_iterations.is_some_and(|max| self.iterations >= max) {
                 return self.closing_summary().await;
             }
             self.iterations += 1;
+            self.take_steers().await?;
             let completion = self.request().await?;
             if let Some(ending) = self.take_completion(completion).await? {
                 return Ok(ending);

@@ -1,0 +1,149 @@
+//! What the transcript and the requests look like.
+
+use std::sync::Arc;
+
+use hermes_core::{EndReason, EngineError, Interrupt, Stopper};
+use hermes_providers::{ChatMessage, Script, ScriptedModel};
+use hermes_store::{AdmitOutcome, Intent, SessionStore as _, View};
+
+use crate::support::{RoundsModel, World, ask, check_prefix, short, submission};
+
+#[tokio::test]
+async fn i18_every_request_is_a_prefix_of_the_next_over_rounds_turns_and_processes() {
+    let world = World::new();
+    let first = RoundsModel::new(20, 2);
+    let result = ask(&world.engine("one", first.clone()), None, "go").await;
+    assert_eq!(result.reason, EndReason::Answered);
+    let second = RoundsModel::new(3, 1);
+    let engine = world.engine("two", second.clone());
+    ask(&engine, Some(&result.conversation), "more").await;
+    ask(&engine, Some(&result.conversation), "and more").await;
+    let requests: Vec<_> =
+        first.requests.lock().unwrap().iter().chain(second.requests.lock().unwrap().iter()).cloned().collect();
+    assert_eq!(requests.len(), 21 + 4 + 4);
+    for pair in requests.windows(2) {
+        check_prefix(&pair[0], &pair[1]);
+    }
+}
+
+#[tokio::test]
+async fn i13_results_stand_in_call_order_with_one_for_each_valid_or_invalid_call() {
+    let world = World::new();
+    let model = ScriptedModel::new(ScriptedModel::test_info());
+    model.push(Script::calls([("a", "act", "{}"), ("b", "nothing", "{}"), ("c", "act", "{}")]));
+    model.push(Script::text("done"));
+    let result = ask(&world.engine("e", Arc::new(model)), None, "go").await;
+    let rows = world.rows(&result.conversation, View::Display).await;
+    assert_eq!(
+        short(&rows)[1..],
+        ["assistant:[\"act\", \"nothing\", \"act\"]", "tool:ok", "tool:invalid", "tool:ok", "assistant/normal:done"]
+    );
+    assert_eq!(world.ledger.effects().len(), 2, "the invalid call is not dispatched");
+}
+
+#[tokio::test]
+async fn e14_a_call_id_that_a_provider_uses_again_is_made_unique() {
+    let world = World::new();
+    let model = Arc::new(ScriptedModel::new(ScriptedModel::test_info()));
+    for _ in 0..2 {
+        model.push(Script::calls([("call_0", "act", "{}"), ("call_0", "act", "{}"), ("", "act", "{}")]));
+    }
+    model.push(Script::text("done"));
+    let result = ask(&world.engine("e", model.clone()), None, "go").await;
+    assert_eq!(result.reason, EndReason::Answered);
+    crate::support::check_pairs(&model.requests().last().unwrap().messages);
+}
+
+#[tokio::test]
+async fn i02_the_same_request_is_run_once_and_other_content_is_a_conflict() {
+    let world = World::new();
+    let model = RoundsModel::new(1, 1);
+    let engine = world.engine("e", model.clone());
+    let first = ask(&engine, None, "hello").await;
+    let again = submission(Some(&first.conversation), "same", "once");
+    let one = engine.submit(again.clone()).await.unwrap().receipt().clone();
+    engine.run_until(&one.conversation, &one.admission).await.unwrap();
+    let two = engine.submit(again.clone()).await.unwrap();
+    assert!(matches!(&two, AdmitOutcome::Replayed(receipt) if receipt.admission == one.admission));
+    let replayed = engine.run_until(&one.conversation, &one.admission).await.unwrap();
+    assert_eq!((replayed.reason, replayed.answer.as_str()), (EndReason::Answered, "done"));
+    let other = submission(Some(&first.conversation), "same", "twice");
+    assert!(matches!(engine.submit(other).await, Err(EngineError::Store(error)) if error.code() == "HM1002"));
+    assert_eq!(world.ledger.effects().len(), 2);
+}
+
+#[tokio::test]
+async fn i03_inputs_of_one_conversation_start_in_their_order_on_two_engines() {
+    let world = World::new();
+    let engines = [world.engine("one", RoundsModel::new(1, 1)), world.engine("two", RoundsModel::new(1, 1))];
+    let conversation = ask(&engines[0], None, "0").await.conversation;
+    let mut receipts = Vec::new();
+    for n in 1..=6_usize {
+        let submission = submission(Some(&conversation), &format!("r{n}"), &n.to_string());
+        receipts.push((n % 2, engines[n % 2].submit(submission).await.unwrap().receipt().admission.clone()));
+    }
+    let runs = receipts.iter().map(|(engine, admission)| engines[*engine].run_until(&conversation, admission));
+    for result in futures::future::join_all(runs).await {
+        assert_eq!(result.unwrap().reason, EndReason::Answered);
+    }
+    let rows = world.rows(&conversation, View::Display).await;
+    let order: Vec<_> = short(&rows).into_iter().filter(|row| row.starts_with("user")).collect();
+    let want: Vec<_> = (0..=6).map(|n| format!("user/normal:{n}")).collect();
+    assert_eq!(order, want);
+    for chunk in short(&rows).chunks(4) {
+        assert_eq!(
+            chunk[1..],
+            ["assistant:[\"act\"]", "tool:ok", "assistant/normal:done"],
+            "turns are not interleaved"
+        );
+    }
+}
+
+#[tokio::test]
+async fn i04_a_steer_reaches_the_running_turn_once_and_a_late_one_is_the_next_input() {
+    let world = World::new();
+    let model = RoundsModel::new(3, 1);
+    let engine = world.engine("e", model.clone());
+    let begun = engine.submit(submission(None, "r1", "go")).await.unwrap().receipt().clone();
+    let mut steer = submission(Some(&begun.conversation), "r2", "a hint");
+    steer.intent = Intent::Steer;
+    // Accepted before the turn began: it is taken by the turn that runs.
+    engine.submit(steer).await.unwrap();
+    let result = engine.run_until(&begun.conversation, &begun.admission).await.unwrap();
+    assert_eq!(result.reason, EndReason::Answered);
+    let last = model.requests.lock().unwrap().last().unwrap().clone();
+    let hints =
+        last.messages.iter().filter(|m| matches!(m, ChatMessage::User { text, .. } if text == "a hint")).count();
+    assert_eq!(hints, 1);
+    assert!(world.store.queue(&begun.conversation).await.unwrap().is_empty());
+    let mut late = submission(Some(&begun.conversation), "r3", "too late");
+    late.intent = Intent::Steer;
+    let late = engine.submit(late).await.unwrap().receipt().clone();
+    let result = engine.run_until(&late.conversation, &late.admission).await.unwrap();
+    assert_eq!(result.reason, EndReason::Answered);
+}
+
+#[tokio::test]
+async fn bad_inputs_are_refused_and_write_nothing() {
+    let world = World::new();
+    let engine = world.engine("e", RoundsModel::new(0, 0));
+    assert!(matches!(engine.submit(submission(None, "r", " \n ")).await, Err(EngineError::EmptyInput)));
+    let large = "x".repeat(hermes_core::limits::INPUT_MAX_BYTES + 1);
+    assert!(matches!(engine.submit(submission(None, "r", &large)).await, Err(EngineError::InputTooLarge { .. })));
+    assert!(world.store.conversations(hermes_store::ConversationFilter::default()).await.unwrap().is_empty());
+    let nobody = hermes_store::ConversationId::parse("nobody").unwrap();
+    assert!(!engine.interrupt(&nobody, Stopper::User, Interrupt::Hard));
+}
+
+#[tokio::test]
+async fn c7_strange_text_is_stored_and_replayed_unchanged() {
+    let world = World::new();
+    let model = RoundsModel::new(0, 0);
+    let engine = world.engine("e", model.clone());
+    let text = format!("nul \0, emoji 👩‍👩‍👧, rtl \u{202e}, long {}", "x".repeat(100_000));
+    let result = ask(&engine, None, &text).await;
+    ask(&engine, Some(&result.conversation), "again").await;
+    let requests = model.requests.lock().unwrap();
+    let ChatMessage::User { text: sent, .. } = &requests[1].messages[0] else { panic!("no user message") };
+    assert_eq!(*sent, text);
+}
