@@ -26,6 +26,7 @@ mod run;
 #[cfg(feature = "test-util")]
 pub mod scripted;
 mod session;
+#[cfg_attr(not(feature = "builtin"), allow(dead_code))]
 mod text;
 mod tool;
 mod toolsets;

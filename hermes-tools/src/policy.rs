@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -147,16 +147,26 @@ impl ApprovalPolicy {
     }
 
     async fn judge_command(&self, prepared: &PreparedCall, cx: &ToolContext, text: &str, workdir: PathBuf) -> Verdict {
-        let ground = Ground { cwd: paths::real(workdir).await, homes: homes(cx).await };
-        let reading = command::read(text);
-        let assessment = command::assess(text, &reading, &ground);
+        let ground = Ground {
+            cwd: paths::real(workdir).await,
+            homes: homes(cx).await,
+            env: Arc::new(cx.session.config().env.clone()),
+        };
+        let judged = text.to_owned();
+        // Paths are looked up on disk, so not on a thread that others wait for.
+        let work = tokio::task::spawn_blocking(move || {
+            let reading = command::read(&judged, &ground);
+            let assessment = command::assess(&reading, &ground);
+            (reading, assessment)
+        });
+        let Ok((reading, assessment)) = work.await else { return hard("the command could not be read") };
         if let Some(why) = assessment.never.first() {
             return hard(why);
         }
-        if let Some(glob) = self.config.deny.iter().find(|glob| command::any_matches(glob, text, &reading)) {
+        if let Some(glob) = self.config.deny.iter().find(|glob| command::any_matches(glob, &reading)) {
             return hard(&format!("the configuration denies commands that match {glob:?}"));
         }
-        if self.config.mode == ApprovalMode::Off || self.is_listed(text, &reading) {
+        if self.config.mode == ApprovalMode::Off || command::all_match(&self.config.allow_list, &reading) {
             return allow(prepared);
         }
         let (mut reasons, mut patterns): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -167,11 +177,6 @@ impl ApprovalPolicy {
             }
         }
         self.decide(prepared, cx, Question { subject: text.to_owned(), reasons, patterns })
-    }
-
-    /// True when globs of the allow-list cover every simple command of the text.
-    fn is_listed(&self, text: &str, reading: &command::Reading) -> bool {
-        command::all_match(&self.config.allow_list, text, reading)
     }
 
     /// What follows from the reasons to ask, without asking.

@@ -126,10 +126,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut capture = Capture::new(Some(dir.path().join("d/out.txt")));
         let mut all = Vec::new();
-        for n in 0..200_000u32 {
-            let line = format!("line {n}\n");
-            all.extend_from_slice(line.as_bytes());
-            capture.push(line.as_bytes()).await;
+        for n in 0..200u32 {
+            let lines: String = (n * 1_000..(n + 1) * 1_000).map(|line| format!("line {line}\n")).collect();
+            all.extend_from_slice(lines.as_bytes());
+            capture.push(lines.as_bytes()).await;
         }
         let (path, kept) = capture.persist().await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), all);

@@ -117,7 +117,7 @@ impl Tool for SearchFiles {
             Err(why) => return failed(why),
         };
         let cancel = cx.cancel.clone();
-        match tokio::task::spawn_blocking(move || run(search)).await {
+        match tokio::task::spawn_blocking(move || run(&search)).await {
             Ok(_) if cancel.is_cancelled() => {
                 CallReport::new(CallOutcome::Interrupted, error_json("the search was stopped"))
             }
@@ -179,7 +179,7 @@ struct Line {
     matched: bool,
 }
 
-fn run(search: Search) -> Result<(Value, String), String> {
+fn run(search: &Search) -> Result<(Value, String), String> {
     let root = search.root.canonicalize().map_err(|error| format!("{}: {error}", search.root.display()))?;
     let end = Instant::now() + Duration::from_millis(SEARCH_MAX_MS);
     let real = |path: &Option<PathBuf>| path.as_ref().map(|path| paths::real_blocking(path));
@@ -197,7 +197,7 @@ fn run(search: Search) -> Result<(Value, String), String> {
             break;
         }
         let Ok(entry) = entry else { continue };
-        if !entry.file_type().is_some_and(|kind| kind.is_file()) || !named(&search, &root, entry.path()) {
+        if !entry.file_type().is_some_and(|kind| kind.is_file()) || !named(search, &root, entry.path()) {
             continue;
         }
         if paths::may_read(entry.path(), &homes) != PathVerdict::Free {
@@ -222,7 +222,7 @@ fn run(search: Search) -> Result<(Value, String), String> {
     if search.newest_first {
         found.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.path.cmp(&b.path)));
     }
-    Ok(answer(&search, &found, total, cut))
+    Ok(answer(search, &found, total, cut))
 }
 
 fn named(search: &Search, root: &Path, path: &Path) -> bool {
