@@ -28,7 +28,8 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: Args, _context: &Context) -> Result<Exit, Fault> {
-    std::io::stdout().write_all(&script(args.shell))?;
+    let Args { shell } = args;
+    std::io::stdout().write_all(&script(shell))?;
     Ok(Exit::Answered)
 }
 

@@ -18,8 +18,9 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
+    let Args { json } = args;
     let select = context.session.select.clone();
-    context.ask(&select, async |link| check(link, args.json || context.json, context, &mut std::io::stdout()).await)
+    context.ask(&select, async |link| check(link, json || context.json, context, &mut std::io::stdout()).await)
 }
 
 /// 1 when something does not work.

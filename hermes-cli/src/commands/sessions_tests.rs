@@ -1,1 +1,109 @@
-//! Tests.
+//! Session commands against a scripted gateway.
+
+use hermes_gateway::protocol::{ConversationId, Row, RpcError, SessionResolveResponse, SessionShowResponse};
+
+use super::*;
+use crate::args::SessionArgs;
+use crate::render::lists::tests::summary;
+use crate::terminal::Terminal;
+use crate::testing::{Scripted, now};
+
+fn context() -> Context {
+    Context { session: SessionArgs::default(), json: false, profile: None, terminal: Terminal::none() }
+}
+
+/// A gateway with one session of this many rows.
+fn gateway(rows: usize) -> (Scripted, Link) {
+    Scripted::link(move |request, _| match request {
+        Request::SessionResolve(params) if params.name.as_deref() == Some("c1") => {
+            now(Response::SessionResolved(SessionResolveResponse { session: summary("c1", Some("Old")), note: None }))
+        }
+        Request::SessionResolve(_) => Box::pin(async {
+            Err(RpcError { code: "HM5001".into(), message: "there is no such session".into(), usage: true })
+        }),
+        Request::SessionShow(params) => {
+            let first = usize::try_from(params.after_seq).unwrap() + 1;
+            let last = rows.min(first + EXPORT_PAGE_ROWS - 1);
+            now(Response::Session(Box::new(SessionShowResponse {
+                session: summary("c1", Some("Old")),
+                rows: (first..=last).map(row).collect(),
+                usage: vec![],
+            })))
+        }
+        Request::SessionRename(params) => now(Response::Renamed { title: params.title }),
+        Request::SessionList(_) => now(Response::Sessions(vec![summary("c1", Some("Old"))])),
+        _ => now(Response::Deleted),
+    })
+}
+
+fn row(seq: usize) -> Row {
+    Row {
+        seq: i64::try_from(seq).unwrap(),
+        id: format!("m{seq}"),
+        role: "user".into(),
+        kind: "normal".into(),
+        content: "x".into(),
+        calls: vec![],
+        tool: None,
+        outcome: None,
+        call: None,
+        created_at_ms: 0,
+    }
+}
+
+async fn execute_text(what: What, rows: usize) -> (Result<Exit, Fault>, String, Vec<Request>) {
+    let (script, mut link) = gateway(rows);
+    let mut out = Vec::new();
+    let exit = execute(what, &mut link, &context(), &mut out).await;
+    (exit, String::from_utf8(out).unwrap(), script.requests())
+}
+
+#[tokio::test]
+async fn a_long_session_is_exported_page_by_page_whole_and_once() {
+    let rows = 2 * EXPORT_PAGE_ROWS + 5;
+    let what = What::Export { name: "c1".into(), format: Format::Jsonl, output: None };
+    let (exit, text, requests) = execute_text(what, rows).await;
+    assert_eq!(exit.unwrap(), Exit::Answered);
+    assert_eq!(text.lines().count(), rows + 1);
+    assert_eq!(requests.iter().filter(|request| matches!(request, Request::SessionShow(_))).count(), 3);
+    assert!(text.lines().last().unwrap().contains(&format!("\"m{rows}\"")));
+}
+
+#[tokio::test]
+async fn an_export_never_overwrites_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("out.md");
+    let export = || What::Export { name: "c1".into(), format: Format::Md, output: Some(path.clone()) };
+    assert_eq!(execute_text(export(), 1).await.0.unwrap(), Exit::Answered);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("# Old\n"));
+    assert_eq!(execute_text(export(), 2).await.0.unwrap_err().exit(), Exit::Failed);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[tokio::test]
+async fn deleting_with_yes_deletes_what_was_resolved() {
+    let (exit, text, requests) = execute_text(What::Delete { name: "c1".into(), yes: true }, 0).await;
+    assert_eq!((exit.unwrap(), text.as_str()), (Exit::Answered, "Deleted c1\n"));
+    let conversation = ConversationId::parse("c1").unwrap();
+    assert!(requests.contains(&Request::SessionDelete(SessionRefParams { conversation })));
+}
+
+#[test]
+fn deleting_without_a_terminal_needs_yes() {
+    let args = Args { what: What::Delete { name: "c1".into(), yes: false } };
+    assert_eq!(run(args, &context()).unwrap_err().exit(), Exit::Usage);
+}
+
+#[tokio::test]
+async fn an_unknown_session_is_wrong_use() {
+    let (exit, _, _) = execute_text(What::Show { name: "nope".into(), json: false }, 0).await;
+    assert_eq!(exit.unwrap_err().exit(), Exit::Usage);
+}
+
+#[tokio::test]
+async fn json_lists_are_one_object_on_each_line() {
+    let (_, text, _) = execute_text(What::List { limit: 5, json: true }, 0).await;
+    let value: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!(value["id"], "c1");
+}

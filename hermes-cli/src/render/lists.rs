@@ -216,4 +216,4 @@ pub(crate) fn checks(list: &[Check], style: Style) -> String {
 
 #[cfg(test)]
 #[path = "lists_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -67,6 +67,9 @@ impl TurnView {
             }
             _ => {}
         }
+        if !self.shown.activity {
+            pieces.retain(|piece| !matches!(piece, Piece::Status(_)));
+        }
         pieces
     }
 
