@@ -1,7 +1,23 @@
 //! Who is connected: configuration, profiles, transports, and the composition of the engine.
 //!
-//! Everything that a program needs to serve clients meets here; no turn logic does.
+//! Everything that a program needs to serve clients meets here; no turn logic does. [`Gateway::start`] reads the
+//! configuration and chooses a model; [`Gateway::connect`] gives a client, which speaks the types of [`protocol`] in the
+//! same process; [`stdio`] speaks the same types as JSON lines.
 
+mod allow_list;
+mod clock;
+mod compose;
 pub mod config;
+mod doctor;
+mod hub;
+mod model;
+mod prompt_source;
 pub mod protocol;
+mod service;
+mod sessions;
 pub mod stdio;
+
+pub use clock::TokioClock;
+pub use compose::{Launch, Overrides};
+pub use hub::{CLARIFY_TIMEOUT_MS, CLIENT_BACKLOG_MESSAGES};
+pub use service::{Caller, Client, Gateway};

@@ -139,7 +139,7 @@ impl<W: AsyncWrite + Unpin> Server<'_, W> {
         let Call { id, request } = call;
         if self.running.len() >= IN_FLIGHT_LIMIT {
             let error = RpcError {
-                code: "HM5901".to_owned(),
+                code: "HM0290".to_owned(),
                 message: format!("{IN_FLIGHT_LIMIT} requests are running already; send this one again later"),
                 usage: false,
             };

@@ -264,7 +264,7 @@ async fn i26_too_many_requests_at_once_are_refused_by_name() {
     };
     let ((refused, count), served) = tokio::join!(client, serve(&script, &mut queue, BufReader::new(far), out_far));
     served.unwrap();
-    assert_eq!(refused["error"]["data"]["code"], "HM5901");
+    assert_eq!(refused["error"]["data"]["code"], "HM0290");
     assert_eq!(count, IN_FLIGHT_LIMIT + 1);
 }
 

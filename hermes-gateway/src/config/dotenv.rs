@@ -13,8 +13,20 @@ const DOTENV_MAX_BYTES: usize = 1024 * 1024;
 const KEY_MIN_CHARS: usize = 4;
 /// Texts that examples hold in the place of a key.
 const PLACEHOLDERS: [&str; 14] = [
-    "changeme", "change_me", "change-me", "placeholder", "your_api_key", "your-api-key", "your_key_here", "api_key",
-    "apikey", "replace_me", "replaceme", "dummy", "none", "null",
+    "changeme",
+    "change_me",
+    "change-me",
+    "placeholder",
+    "your_api_key",
+    "your-api-key",
+    "your_key_here",
+    "api_key",
+    "apikey",
+    "replace_me",
+    "replaceme",
+    "dummy",
+    "none",
+    "null",
 ];
 
 /// What a `.env` file says. Of two lines with one name the last counts.
@@ -190,7 +202,7 @@ impl Keys {
     /// # Errors
     /// The file is there and cannot be read, or is too large.
     pub fn load(scope: &Scope, env: Env) -> Result<Self, ConfigError> {
-        let file = scope.env_file();
+        let file = scope.dotenv();
         let bytes = files::read(&file, DOTENV_MAX_BYTES)?.unwrap_or_default();
         // A byte that is not UTF-8 spoils its own line only.
         Ok(Self { dotenv: DotEnv::parse(&String::from_utf8_lossy(&bytes)), env, file })
@@ -261,59 +273,6 @@ impl Keys {
     }
 }
 
-/// Writes a variable into the `.env` of a home: its last line is replaced, otherwise a line is added. All other lines
-/// stay as they are. A new file is readable for its owner only.
-///
-/// # Errors
-/// The name is not that of a variable; the file cannot be read or written, or holds the name in a value that goes
-/// over several lines.
-pub fn set_dotenv(scope: &Scope, name: &str, value: &SecretString) -> Result<(), ConfigError> {
-    let bad = |why| ConfigError::BadKey { key: name.to_owned(), why };
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        return Err(bad("a variable has only letters, digits and '_'"));
-    }
-    let value = value.expose_secret();
-    let path = scope.env_file();
-    let bytes = files::read(&path, DOTENV_MAX_BYTES)?.unwrap_or_default();
-    let refuse =
-        |why: &str| ConfigError::CannotEdit { path: path.clone(), key: name.to_owned(), why: why.to_owned() };
-    let text = String::from_utf8(bytes).map_err(|_| refuse("it is not UTF-8"))?;
-    let eol = if text.contains("\r\n") { "\r\n" } else { "\n" };
-    let quoted = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\r', "\\r");
-    let plain = value.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+:=@".contains(c));
-    let line = if plain { format!("{name}={value}{eol}") } else { format!("{name}=\"{quoted}\"{eol}") };
-
-    let (mut at, mut place) = (usize::from(text.starts_with('\u{feff}')) * '\u{feff}'.len_utf8(), None);
-    while at < text.len() {
-        let (used, outcome) = one(&text[at..]);
-        if matches!(outcome, Ok(Some((found, _))) if found == name) {
-            place = Some(at..at + used);
-        }
-        at += used;
-    }
-    let mut new = text.clone();
-    match place {
-        Some(range) => new.replace_range(range, &line),
-        None => {
-            if !new.is_empty() && !new.ends_with('\n') {
-                new.push_str(eol);
-            }
-            new.push_str(&line);
-        }
-    }
-    let (old, check) = (DotEnv::parse(&text), DotEnv::parse(&new));
-    let same = |other: &str| {
-        old.get(other).map(ExposeSecret::expose_secret) == check.get(other).map(ExposeSecret::expose_secret)
-    };
-    if check.get(name).map(ExposeSecret::expose_secret) != Some(value)
-        || !check.names().chain(old.names()).all(|other| other == name || same(other))
-    {
-        return Err(refuse("the new line would not be read back as it should be"));
-    }
-    scope.ensure_home()?;
-    files::replace(&path, &new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,25 +322,14 @@ mod tests {
 
     #[test]
     fn the_file_goes_before_the_environment_and_an_empty_line_counts_as_none() {
-        let env = Env::new([("A", "from-env"), ("B", "from-env")], None, PathBuf::new());
+        let env = Env {
+            vars: [("A", "from-env"), ("B", "from-env")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ..Env::default()
+        };
         let keys = Keys::of(DotEnv::parse("A=from-file\nB=\n"), env, PathBuf::new());
         assert_eq!(keys.value("A"), Some(("from-file", ".env")));
         assert_eq!(keys.value("B"), Some(("from-env", "environment")));
         assert_eq!(keys.expand("<${A}> ${NO} ${"), "<from-file> ${NO} ${");
         assert!(!format!("{keys:?}").contains("from-"));
-    }
-
-    #[test]
-    fn setting_a_variable_keeps_the_other_lines() {
-        let dir = tempfile::tempdir().unwrap();
-        let scope = Scope { profile: "default".into(), home: dir.path().join("home") };
-        let set = |name: &str, value: &str| set_dotenv(&scope, name, &SecretString::from(value.to_owned()));
-        set("A_KEY", "one").unwrap();
-        std::fs::write(scope.env_file(), "# mine\r\nA_KEY=one # old\r\nB=2\r\n").unwrap();
-        set("A_KEY", "a b\"c").unwrap();
-        set("NEW", "sk-1").unwrap();
-        let text = std::fs::read_to_string(scope.env_file()).unwrap();
-        assert_eq!(text, "# mine\r\nA_KEY=\"a b\\\"c\"\r\nB=2\r\nNEW=sk-1\r\n");
-        assert_eq!(set("A B", "x").unwrap_err().code(), "HM0109");
     }
 }

@@ -26,7 +26,11 @@ impl Env {
         let vars: BTreeMap<String, String> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Self { vars, user_home: std::env::home_dir(), cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")) }
+        Self {
+            vars,
+            user_home: std::env::home_dir(),
+            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+        }
     }
 
     /// The value of a variable; an empty value counts as unset.

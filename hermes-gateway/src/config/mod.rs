@@ -3,12 +3,21 @@
 //! Nothing here keeps global state. The process environment is read once, by [`Env::of_process`], and every other
 //! function takes values and gives values.
 
+#[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
+pub mod config;
+pub mod dotenv;
 pub mod env;
 pub mod error;
+mod files;
 mod raw;
 pub mod scope;
 mod values;
 
+pub use config::{
+    AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, Synchronous,
+    TerminalConfig,
+};
+pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use scope::Scope;

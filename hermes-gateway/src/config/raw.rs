@@ -136,7 +136,8 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Option<Node>, ConfigError
     }
     let mut options = Options::default();
     options.set_emit_comments(false);
-    let mut builder = Builder { path, text, open: Vec::new(), anchors: HashMap::new(), nodes: 0, root: None, documents: 0 };
+    let mut builder =
+        Builder { path, text, open: Vec::new(), anchors: HashMap::new(), nodes: 0, root: None, documents: 0 };
     let mut parser = Parser::new_from_str_with_options(text, options);
     while let Some(next) = parser.next_event() {
         let (event, span) = next.map_err(|error| builder.scan_error(&error))?;
@@ -195,7 +196,11 @@ impl Builder<'_> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(self.broken(mark, "a second document begins", "Remove the `---` line and merge both parts"));
+                    return Err(self.broken(
+                        mark,
+                        "a second document begins",
+                        "Remove the `---` line and merge both parts",
+                    ));
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -225,7 +230,11 @@ impl Builder<'_> {
             }
             Event::Alias(id) => {
                 let Some(target) = self.anchors.get(&id) else {
-                    return Err(self.broken(mark, "an alias of a value that is not complete", "Write the value itself"));
+                    return Err(self.broken(
+                        mark,
+                        "an alias of a value that is not complete",
+                        "Write the value itself",
+                    ));
                 };
                 let copy = Node { mark, range, ..target.copied() };
                 self.nodes += copy.count();
@@ -259,7 +268,8 @@ impl Builder<'_> {
                         Kind::Scalar { text, .. } => text,
                         Kind::Null => self.text.get(node.range.clone()).unwrap_or_default().to_owned(),
                         _ => {
-                            let advice = "Write a plain name before the colon, and put values that begin with `{` in quotes";
+                            let advice =
+                                "Write a plain name before the colon, and put values that begin with `{` in quotes";
                             return Err(self.broken(node.mark, "the name of a setting is a list or a mapping", advice));
                         }
                     };

@@ -146,6 +146,8 @@ impl<'a> View<'a> {
     }
 
     fn wrong(&self, secret: bool, wanted: &str) -> ConfigError {
+        // People write `providers.groq: sk-...`: what stands there by mistake may be a key.
+        let secret = secret || self.name.starts_with("providers.");
         ConfigError::WrongValue {
             path: self.file.to_owned(),
             line: self.node.map_or(1, |node| node.mark.line),

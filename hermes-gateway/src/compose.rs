@@ -1,0 +1,392 @@
+//! Composition: from what the user wrote to an engine over real parts.
+//!
+//! Nothing is opened before it is needed: `hermes tools list` opens no database, `hermes sessions list` needs no model.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hermes_core::{Engine, EngineParts, EngineSettings, ToolHost, ToolSession, ToolSessions};
+use hermes_providers::{
+    ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
+};
+use hermes_store::sqlite::{SqliteOptions, SqliteStore};
+use hermes_store::{ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
+use hermes_tools::{
+    ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry,
+    ToolScope, ToolSelection,
+};
+use tokio::sync::OnceCell;
+
+use crate::allow_list::FileAllowList;
+use crate::clock::TokioClock;
+use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, Synchronous};
+use crate::doctor;
+use crate::hub::{Hub, HubPeople};
+use crate::model::{self, Choice, Known, ModelFlags};
+use crate::prompt_source::FilePrompt;
+use crate::protocol::{Check, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
+use crate::service::store_error;
+
+/// What one start of the program asks for, beyond what is configured.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// `-m`.
+    pub model: Option<String>,
+    /// `--provider`.
+    pub provider: Option<String>,
+    /// `-t`: these toolsets instead of the configured ones.
+    pub toolsets: Option<Vec<String>>,
+    /// `--max-turns`: most requests of one turn.
+    pub max_turns: Option<u64>,
+    /// `--yolo`: nobody is asked; hard limits and denials still hold.
+    pub yolo: bool,
+    /// Working directory of new sessions; none takes the configured one.
+    pub cwd: Option<PathBuf>,
+    /// Whether somebody can be asked.
+    pub attended: bool,
+    /// Where new conversations come from (`cli`, `oneshot`, `gateway`).
+    pub source: String,
+    /// Whether inputs of other processes are run too (a gateway), or only those of this one (a program with a screen).
+    pub serves_all: bool,
+}
+
+/// How a gateway is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The environment, as a value.
+    pub env: Env,
+    /// The profile; none is the default one.
+    pub profile: Option<String>,
+    /// What this start asks for.
+    pub overrides: Overrides,
+    /// Whether turns will be run: local servers are looked for only then.
+    pub needs_model: bool,
+}
+
+/// Everything that a gateway is made of.
+pub(crate) struct Parts {
+    scope: Scope,
+    config: Config,
+    keys: Keys,
+    overrides: Overrides,
+    profiles: Profiles,
+    choice: Result<Choice, RpcError>,
+    registry: Arc<ToolRegistry>,
+    selection: ToolSelection,
+    allow_list: Arc<FileAllowList>,
+    hub: Arc<Hub>,
+    clock: Arc<TokioClock>,
+    owner: OnceCell<OwnerInfo>,
+    store: OnceCell<SqliteStore>,
+    engine: OnceCell<Engine>,
+}
+
+/// Something in the configuration that cannot work.
+pub(crate) fn wrong(code: &str, message: impl Into<String>) -> RpcError {
+    RpcError { code: code.to_owned(), message: message.into(), usage: true }
+}
+
+impl Parts {
+    /// Reads what is configured and chooses the model.
+    pub(crate) async fn gather(launch: Launch) -> Result<(Self, Arc<Hub>), RpcError> {
+        let config_error = |error: crate::config::ConfigError| wrong(error.code(), error.to_string());
+        let scope = Scope::resolve(&launch.env, launch.profile.as_deref()).map_err(config_error)?;
+        let config = Config::load(&scope).map_err(config_error)?;
+        let keys = Keys::load(&scope, launch.env.clone()).map_err(config_error)?;
+        let profiles = Profiles::bundled().map_err(|error| wrong("HM0206", error.to_string()))?;
+        let flags = ModelFlags { model: launch.overrides.model.clone(), provider: launch.overrides.provider.clone() };
+        let known = Known { config: &config, keys: &keys, profiles: &profiles };
+        let mut choice = model::choose(&flags, known, None);
+        if matches!(choice, Ok(None)) {
+            let local = match model::ports(&launch.env).filter(|_| launch.needs_model) {
+                Some(ports) => probe_local(ports).await,
+                None => Vec::new(),
+            };
+            choice = model::choose(&flags, known, Some(&local));
+        }
+        let choice = choice.map(|found| found.unwrap_or_else(Choice::practice));
+        let registry = Arc::new(ToolRegistry::with_builtins());
+        let enabled = launch.overrides.toolsets.clone().unwrap_or_else(|| config.toolsets.clone());
+        let selection = registry
+            .selection(Some(&enabled), &config.agent.disabled_toolsets)
+            .map_err(|error| wrong("HM3003", error.to_string()))?;
+        let allow_list = Arc::new(FileAllowList::new(scope.run_dir()));
+        let hub = Hub::new(allow_list.clone());
+        let parts = Self {
+            scope,
+            config,
+            keys,
+            overrides: launch.overrides,
+            profiles,
+            choice,
+            registry,
+            selection,
+            allow_list,
+            hub: hub.clone(),
+            clock: Arc::default(),
+            owner: OnceCell::new(),
+            store: OnceCell::new(),
+            engine: OnceCell::new(),
+        };
+        Ok((parts, hub))
+    }
+
+    pub(crate) fn profile(&self) -> &str {
+        &self.scope.profile
+    }
+
+    /// Who sends inputs through this gateway: the operating system's user, as far as the program knows.
+    pub(crate) fn principal(&self) -> String {
+        format!("local:{}", self.overrides.source)
+    }
+
+    pub(crate) fn model_line(&self) -> String {
+        match &self.choice {
+            Ok(choice) => choice.line(),
+            Err(error) => error.message.clone(),
+        }
+    }
+
+    /// This process as an owner of leases.
+    pub(crate) async fn owner(&self) -> Result<&OwnerInfo, RpcError> {
+        let read = || async {
+            let ids: &dyn IdSource = &UuidIds;
+            let id = ids.owner();
+            tokio::task::spawn_blocking(|| OwnerInfo::of_this_process(id))
+                .await
+                .map_err(|error| wrong("HM0212", format!("this process could not find out who it is: {error}")))
+        };
+        self.owner.get_or_try_init(read).await
+    }
+
+    /// The store, opened at the first need.
+    pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, RpcError> {
+        let store = self
+            .store
+            .get_or_try_init(|| async {
+                self.scope.ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
+                let mut options = SqliteOptions::new(self.scope.database(), Arc::new(HostClock::new()));
+                options.synchronous = match self.config.synchronous {
+                    Synchronous::Full => hermes_store::sqlite::Synchronous::Full,
+                    Synchronous::Normal => hermes_store::sqlite::Synchronous::Normal,
+                };
+                SqliteStore::open(options).await.map_err(|error| store_error(&error))
+            })
+            .await?;
+        Ok(Arc::new(store.clone()))
+    }
+
+    pub(crate) fn engine_if_built(&self) -> Option<Engine> {
+        self.engine.get().cloned()
+    }
+
+    /// The engine, built at the first need.
+    pub(crate) async fn engine(&self) -> Result<Engine, RpcError> {
+        self.engine.get_or_try_init(|| self.build_engine()).await.cloned()
+    }
+
+    async fn build_engine(&self) -> Result<Engine, RpcError> {
+        let choice = self.choice.as_ref().map_err(Clone::clone)?;
+        let model = self.build_model(choice)?;
+        let store = self.store().await?;
+        let owner = self.owner().await?.clone();
+        let remembered = self.allow_list.load().await;
+        let mut allow_list = self.config.command_allowlist.clone();
+        allow_list.extend(remembered);
+        let settings = EngineSettings {
+            profile: self.scope.profile.clone(),
+            source: self.overrides.source.clone(),
+            claim: if self.overrides.serves_all {
+                ClaimPolicy::Any
+            } else {
+                ClaimPolicy::OwnOrOrphaned { orphan_after_ms: hermes_core::limits::ORPHAN_AFTER_MS }
+            },
+            max_iterations: self.overrides.max_turns.or(self.config.agent.max_turns),
+            request_attempts: self.config.agent.api_max_retries.saturating_add(1),
+            turn_deadline_ms: self.config.agent.run_budget.map(millis),
+            max_output_tokens: self.config.model.max_tokens,
+            reasoning_effort: self.config.agent.reasoning_effort.clone(),
+            context_files_max_chars: self
+                .config
+                .context_file_max_chars
+                .map(|chars| usize::try_from(chars).unwrap_or(usize::MAX)),
+            ..EngineSettings::default()
+        };
+        Ok(Engine::new(EngineParts {
+            store,
+            model,
+            tools: self.tool_host(allow_list),
+            prompt: Arc::new(FilePrompt {
+                profile: self.scope.profile.clone(),
+                soul: self.scope.soul(),
+                memory: self.scope.memory_md(),
+                user: self.scope.user_md(),
+                read_timeout: self.config.context_file_read_timeout,
+                clock: self.clock.clone(),
+            }),
+            events: self.hub.clone(),
+            clock: self.clock.clone(),
+            ids: Arc::new(UuidIds),
+            owner,
+            settings,
+        }))
+    }
+
+    fn build_model(&self, choice: &Choice) -> Result<Arc<dyn ChatModel>, RpcError> {
+        if choice.provider == PRACTICE {
+            return Ok(Arc::new(PracticeModel::new()));
+        }
+        let profile = self.profiles.get(&choice.profile).cloned().ok_or_else(|| {
+            wrong("HM0207", format!("provider {:?} is not known; `hermes model` lists those that are", choice.provider))
+        })?;
+        let local = profile.local;
+        let mut config = HttpModelConfig::new(profile, choice.model.clone());
+        config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.key.clone_from(&choice.key);
+        config.context_window = choice.context_window;
+        config.timeouts = self.timeouts(&choice.provider, local);
+        let model = HttpChatModel::new(config).map_err(|error| wrong(error.code(), error.message))?;
+        Ok(Arc::new(model))
+    }
+
+    /// The clocks of a provider, where the configuration sets them.
+    fn timeouts(&self, provider: &str, local: bool) -> Option<Timeouts> {
+        let configured = self.config.providers.get(provider)?;
+        let mut timeouts = if local { Timeouts::local() } else { Timeouts::hosted() };
+        if let Some(stale) = configured.stale_timeout {
+            timeouts.first_byte = stale;
+            timeouts.idle = stale;
+            timeouts.progress = stale;
+        }
+        if let Some(total) = configured.request_timeout {
+            timeouts.total = total;
+            timeouts.whole = total;
+        }
+        Some(timeouts)
+    }
+
+    fn tool_host(&self, allow_list: Vec<String>) -> ToolHost {
+        let approvals = &self.config.approvals;
+        let unattended_approves = approvals.single_query_mode == NobodyThere::Approve && !self.overrides.attended;
+        let off = self.overrides.yolo || approvals.mode == ApprovalsMode::Off || unattended_approves;
+        let policy = PolicyConfig {
+            mode: if off { ApprovalMode::Off } else { ApprovalMode::Prompt },
+            presence: if self.overrides.attended { Presence::Attended } else { Presence::Unattended },
+            allow_list,
+            deny: approvals.deny.clone(),
+            timeout_ms: millis(approvals.timeout),
+        };
+        let cwd = self.working_directory();
+        ToolHost {
+            registry: self.registry.clone(),
+            selection: self.selection.clone(),
+            executor: Arc::new(Executor::new(ExecutorLimits::default())),
+            policy: Arc::new(ApprovalPolicy::new(policy)),
+            scope: Arc::new(ToolScope { profile: self.scope.profile.clone(), home: Some(self.scope.home.clone()) }),
+            sessions: Arc::new(LocalSessions {
+                cwd: cwd.clone(),
+                env: self.keys.env().vars.clone(),
+                passthrough: self.config.terminal.env_passthrough.clone(),
+                timeout_ms: millis(self.config.terminal.timeout),
+            }),
+            people: Arc::new(HubPeople(self.hub.clone())),
+            cwd: Some(cwd.display().to_string()),
+        }
+    }
+
+    fn working_directory(&self) -> PathBuf {
+        let configured = self.overrides.cwd.clone().unwrap_or_else(|| self.config.terminal.cwd.clone());
+        self.keys.env().cwd.join(configured).components().collect()
+    }
+
+    pub(crate) fn model_status(&self) -> ModelStatusResponse {
+        let (provider, model, base_url, reason, key_source) = match &self.choice {
+            Ok(c) => (c.provider.clone(), c.model.clone(), c.base_url.clone(), c.reason.clone(), c.key_source.clone()),
+            Err(error) => (String::new(), String::new(), String::new(), error.message.clone(), String::new()),
+        };
+        let mut providers: Vec<ProviderStatus> = self
+            .profiles
+            .iter()
+            .map(|profile| ProviderStatus {
+                id: profile.id.clone(),
+                name: profile.name.clone(),
+                env_keys: profile.env_keys.clone(),
+                ready: profile.local
+                    || profile.env_keys.iter().any(|name| matches!(self.keys.key(name), Lookup::Found { .. })),
+            })
+            .collect();
+        providers.push(ProviderStatus {
+            id: PRACTICE.to_owned(),
+            name: "Practice model (no network, no language ability)".to_owned(),
+            env_keys: Vec::new(),
+            ready: true,
+        });
+        ModelStatusResponse { provider, model, base_url, reason, key_source, providers }
+    }
+
+    pub(crate) fn tools_list(&self) -> Vec<ToolStatus> {
+        let enabled = self.registry.select(&self.selection);
+        self.registry
+            .select(&ToolSelection::all())
+            .iter()
+            .map(|tool| {
+                let spec = tool.spec();
+                let first = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
+                ToolStatus {
+                    name: spec.name.clone(),
+                    toolset: spec.toolset.to_owned(),
+                    description: first.lines().next().unwrap_or_default().trim_end_matches('.').to_owned(),
+                    enabled: enabled.iter().any(|tool| tool.spec().name == spec.name),
+                }
+            })
+            .collect()
+    }
+
+    pub(crate) async fn doctor(&self) -> Vec<Check> {
+        let store = self.store().await.map(|_| ());
+        doctor::checks(&self.scope, &self.config, &self.choice, &store, &self.working_directory())
+    }
+
+    /// Ends what was opened.
+    pub(crate) async fn close(&self) {
+        if let Some(engine) = self.engine.get() {
+            engine.shutdown().await;
+        }
+        if let Some(store) = self.store.get() {
+            store.close().await;
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Tools that work on this machine, with the environment that the program was started with.
+struct LocalSessions {
+    cwd: PathBuf,
+    env: std::collections::BTreeMap<String, String>,
+    passthrough: Vec<String>,
+    timeout_ms: u64,
+}
+
+#[async_trait]
+impl ToolSessions for LocalSessions {
+    async fn open(&self, _conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession> {
+        // A directory that is gone since gives way to the present one; commands in it could only fail.
+        let stored = match cwd {
+            Some(cwd) if tokio::fs::try_exists(cwd).await.unwrap_or(false) => PathBuf::from(cwd),
+            _ => self.cwd.clone(),
+        };
+        let mut config = SessionConfig::new(stored, self.env.clone());
+        config.env_passthrough.clone_from(&self.passthrough);
+        config.command_timeout_ms = self.timeout_ms;
+        Arc::new(ToolSession::new(config))
+    }
+
+    async fn close(&self, session: Arc<ToolSession>) {
+        session.shutdown().await;
+    }
+}

@@ -1,0 +1,47 @@
+//! What `hermes doctor` looks at.
+
+use std::path::Path;
+
+use crate::config::{Config, Scope};
+use crate::model::Choice;
+use crate::protocol::{Check, CheckState, RpcError};
+
+fn check(name: &str, state: CheckState, detail: impl Into<String>) -> Check {
+    Check { name: name.to_owned(), state, detail: detail.into() }
+}
+
+/// All checks, in the order in which a person would mend them.
+pub(crate) fn checks(
+    scope: &Scope,
+    config: &Config,
+    choice: &Result<Choice, RpcError>,
+    store: &Result<(), RpcError>,
+    cwd: &Path,
+) -> Vec<Check> {
+    let mut found =
+        vec![check("home", CheckState::Ok, format!("{} (profile {})", scope.home.display(), scope.profile))];
+    found.push(match config.file.try_exists() {
+        Ok(true) => check("configuration", CheckState::Ok, config.file.display().to_string()),
+        _ => check("configuration", CheckState::Note, format!("{} is not there; defaults hold", config.file.display())),
+    });
+    found.push(match choice {
+        Ok(choice) if choice.is_practice() => check("model", CheckState::Note, choice.line()),
+        Ok(choice) => check("model", CheckState::Ok, choice.line()),
+        Err(error) => check("model", CheckState::Failed, format!("{}: {}", error.code, error.message)),
+    });
+    found.push(match store {
+        Ok(()) => check("database", CheckState::Ok, scope.database().display().to_string()),
+        Err(error) => check("database", CheckState::Failed, format!("{}: {}", error.code, error.message)),
+    });
+    found.push(if cwd.is_dir() {
+        check("working directory", CheckState::Ok, cwd.display().to_string())
+    } else {
+        check("working directory", CheckState::Failed, format!("{} is not a directory (terminal.cwd)", cwd.display()))
+    });
+    let shell = ["/bin/bash", "/usr/bin/bash", "/bin/sh"].into_iter().find(|path| Path::new(path).exists());
+    found.push(match shell {
+        Some(path) => check("shell", CheckState::Ok, path),
+        None => check("shell", CheckState::Failed, "neither bash nor sh was found; the terminal tool cannot work"),
+    });
+    found
+}

@@ -1,0 +1,378 @@
+//! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
+//! built-in practice model. A pure decision over what is known; the reason is part of the answer.
+
+use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
+use secrecy::SecretString;
+
+use crate::compose::wrong;
+use crate::config::{Config, Env, Keys, Lookup, ProviderConfig};
+use crate::protocol::RpcError;
+
+/// What was asked for on the command line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ModelFlags {
+    pub model: Option<String>,
+    pub provider: Option<String>,
+}
+
+/// The model that is used, and why.
+#[derive(Debug, Clone)]
+pub(crate) struct Choice {
+    /// Provider id as people know it: a profile's, one of `providers`, or `practice`.
+    pub provider: String,
+    /// The profile that says how to speak to it.
+    pub profile: String,
+    pub model: String,
+    pub base_url: String,
+    pub key: Option<SecretString>,
+    /// Where the key is from, never the key.
+    pub key_source: String,
+    /// Why, as the rest of a sentence.
+    pub reason: String,
+    pub context_window: Option<u64>,
+}
+
+impl Choice {
+    /// The model for when there is no other.
+    pub(crate) fn practice() -> Self {
+        Self {
+            provider: PRACTICE.to_owned(),
+            profile: PRACTICE.to_owned(),
+            model: PRACTICE.to_owned(),
+            base_url: String::new(),
+            key: None,
+            key_source: String::new(),
+            reason: "nothing is configured, no key is set and no local server answers".to_owned(),
+            context_window: None,
+        }
+    }
+
+    pub(crate) fn is_practice(&self) -> bool {
+        self.provider == PRACTICE
+    }
+
+    /// One line for a person.
+    pub(crate) fn line(&self) -> String {
+        if self.is_practice() {
+            return format!("the built-in practice model ({})", self.reason);
+        }
+        format!("model {} at {} ({})", self.model, self.provider, self.reason)
+    }
+}
+
+/// What is known before anybody is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub config: &'a Config,
+    pub keys: &'a Keys,
+    pub profiles: &'a Profiles,
+}
+
+/// The ports on which local servers are looked for; `HERMES_LOCAL_PORTS=off` looks for none (four numbers set them:
+/// Ollama, LM Studio, llama.cpp, vLLM).
+pub(crate) fn ports(env: &Env) -> Option<LocalPorts> {
+    let Some(text) = env.get("HERMES_LOCAL_PORTS") else { return Some(LocalPorts::default()) };
+    let numbers: Vec<u16> = text.split(',').filter_map(|part| part.trim().parse().ok()).collect();
+    match numbers.as_slice() {
+        [ollama, lmstudio, llamacpp, vllm] => {
+            Some(LocalPorts { ollama: *ollama, lmstudio: *lmstudio, llamacpp: *llamacpp, vllm: *vllm })
+        }
+        _ => None,
+    }
+}
+
+/// Decides. `None` means that only a local server or the practice model is left: ask again with what the probe found.
+pub(crate) fn choose(
+    flags: &ModelFlags,
+    known: Known<'_>,
+    local: Option<&[LocalServer]>,
+) -> Result<Option<Choice>, RpcError> {
+    let config = known.config;
+    let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles };
+    if let Some(name) = &flags.provider {
+        return facts.explicit(name, "--provider", local);
+    }
+    if let Some(name) = config.model.provider.as_ref().filter(|name| !matches!(name.as_str(), "" | "auto")) {
+        return facts.explicit(name, "config.yaml", local);
+    }
+    if config.model.base_url.is_some() {
+        return facts.explicit(CUSTOM, "config.yaml names a base_url", local);
+    }
+    if let Some(choice) = facts.by_key()? {
+        return Ok(Some(choice));
+    }
+    let Some(servers) = local else { return Ok(None) };
+    if let Some(choice) = facts.by_server(servers, None) {
+        return Ok(Some(choice));
+    }
+    match facts.wanted_model() {
+        Some(model) => Err(wrong(
+            "HM0208",
+            format!(
+                "model {model:?} was asked for, but no provider is known for it: name one with --provider or model.provider \
+                 in {}, or set a key such as OPENAI_API_KEY in {}",
+                config.file.display(),
+                config.file.with_file_name(".env").display()
+            ),
+        )),
+        None => Ok(Some(Choice::practice())),
+    }
+}
+
+struct Facts<'a> {
+    flags: &'a ModelFlags,
+    config: &'a Config,
+    keys: &'a Keys,
+    profiles: &'a Profiles,
+}
+
+impl Facts<'_> {
+    fn wanted_model(&self) -> Option<&String> {
+        self.flags.model.as_ref().or(self.config.model.default.as_ref()).filter(|model| !model.is_empty())
+    }
+
+    /// The provider was named.
+    fn explicit(&self, name: &str, by: &str, local: Option<&[LocalServer]>) -> Result<Option<Choice>, RpcError> {
+        if name == PRACTICE {
+            return Ok(Some(Choice { reason: format!("{by} names it"), ..Choice::practice() }));
+        }
+        let custom = name.strip_prefix("custom:").unwrap_or(name);
+        let entry = self.config.providers.get(name).or_else(|| self.config.providers.get(custom));
+        let profile = match (self.profiles.get(name), entry) {
+            (Some(profile), _) => profile,
+            (None, Some(_)) => self.custom_profile()?,
+            (None, None) if name.starts_with("custom:") => self.custom_profile()?,
+            (None, None) => return Err(self.unknown(name)),
+        };
+        // What `model` says of key and address belongs to the provider that `model` names, and to no other (I21).
+        let of_model = self.flags.provider.is_none()
+            || self.config.model.provider.as_deref().is_some_and(|own| own == name || self.same(own, profile));
+        let base_url = self.base_url(profile, entry, of_model);
+        if base_url.is_none() && profile.local {
+            let Some(servers) = local else { return Ok(None) };
+            if let Some(choice) = self.by_server(servers, Some(profile)) {
+                return Ok(Some(choice));
+            }
+        }
+        let Some(base_url) = base_url.or_else(|| (!profile.base_url.is_empty()).then(|| profile.base_url.clone()))
+        else {
+            return Err(wrong(
+                "HM0209",
+                format!(
+                    "provider {name:?} needs an address: set model.base_url in {} (for example http://127.0.0.1:8080/v1)",
+                    self.config.file.display()
+                ),
+            ));
+        };
+        let model = self.flags.model.clone().or_else(|| self.config.model.default.clone().filter(|_| of_model));
+        let Some(model) = model.or_else(|| profile.default_model.clone()) else {
+            return Err(wrong(
+                "HM0210",
+                format!(
+                    "no model is named for provider {name:?}: use -m, or model.default in {}",
+                    self.config.file.display()
+                ),
+            ));
+        };
+        let (key, key_source) = self.find_key(name, profile, entry, of_model)?;
+        Ok(Some(Choice {
+            provider: if entry.is_some() && self.profiles.get(name).is_none() {
+                name.to_owned()
+            } else {
+                profile.id.clone()
+            },
+            profile: profile.id.clone(),
+            model,
+            base_url,
+            key,
+            key_source,
+            reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
+            context_window: self.config.model.context_length.filter(|_| of_model),
+        }))
+    }
+
+    fn same(&self, name: &str, profile: &Profile) -> bool {
+        self.profiles.get(name).is_some_and(|other| other.id == profile.id)
+    }
+
+    fn custom_profile(&self) -> Result<&std::sync::Arc<Profile>, RpcError> {
+        self.profiles.get(CUSTOM).ok_or_else(|| wrong("HM0207", "the profile `custom` is missing from this program"))
+    }
+
+    fn unknown(&self, name: &str) -> RpcError {
+        let known: Vec<&str> = self.profiles.iter().map(|profile| profile.id.as_str()).collect();
+        wrong("HM0207", format!("provider {name:?} is not known; known are {} and {PRACTICE}", known.join(", ")))
+    }
+
+    /// The address that was set on purpose.
+    fn base_url(&self, profile: &Profile, entry: Option<&ProviderConfig>, of_model: bool) -> Option<String> {
+        let of_config = self.config.model.base_url.clone().filter(|_| of_model);
+        of_config
+            .or_else(|| entry.and_then(|entry| entry.base_url.clone()))
+            .or_else(|| {
+                profile.base_url_env.as_deref().and_then(|name| self.keys.value(name)).map(|(url, _)| url.to_owned())
+            })
+            .filter(|url| !url.is_empty())
+    }
+
+    fn find_key(
+        &self,
+        name: &str,
+        profile: &Profile,
+        entry: Option<&ProviderConfig>,
+        of_model: bool,
+    ) -> Result<(Option<SecretString>, String), RpcError> {
+        if let Some(key) = self.config.model.api_key.clone().filter(|_| of_model) {
+            return Ok((Some(key), "model.api_key in config.yaml".to_owned()));
+        }
+        if let Some(key) = entry.and_then(|entry| entry.api_key.clone()) {
+            return Ok((Some(key), format!("providers.{name}.api_key in config.yaml")));
+        }
+        let named = entry.and_then(|entry| entry.key_env.as_deref());
+        for variable in named.into_iter().chain(profile.env_keys.iter().map(String::as_str)) {
+            if let Lookup::Found { key, place } = self.keys.key(variable) {
+                return Ok((Some(key), format!("{variable} ({place})")));
+            }
+        }
+        if profile.key != KeyRule::Required {
+            return Ok((None, String::new()));
+        }
+        Err(wrong(
+            "HM0211",
+            format!(
+                "provider {name:?} needs a key: set {} in {} or in the environment",
+                profile.env_keys.join(" or "),
+                self.config.file.with_file_name(".env").display()
+            ),
+        ))
+    }
+
+    /// A key in the environment decides.
+    fn by_key(&self) -> Result<Option<Choice>, RpcError> {
+        let mut keyed = self.profiles.iter().filter(|profile| !profile.base_url.is_empty()).filter_map(|profile| {
+            profile.env_keys.iter().find_map(|name| match self.keys.key(name) {
+                Lookup::Found { key, place } => Some((profile, name, key, place)),
+                Lookup::Placeholder | Lookup::Missing => None,
+            })
+        });
+        let Some((profile, variable, key, place)) = keyed.next() else { return Ok(None) };
+        let others: Vec<&str> = keyed.map(|(profile, ..)| profile.id.as_str()).collect();
+        let Some(model) = self.wanted_model().cloned().or_else(|| profile.default_model.clone()) else {
+            return Err(wrong(
+                "HM0210",
+                format!(
+                    "{variable} is set, but no model is named for {}: use -m, or model.default in {}",
+                    profile.id,
+                    self.config.file.display()
+                ),
+            ));
+        };
+        let also =
+            if others.is_empty() { String::new() } else { format!("; keys are also set for {}", others.join(", ")) };
+        Ok(Some(Choice {
+            provider: profile.id.clone(),
+            profile: profile.id.clone(),
+            model,
+            base_url: self.base_url(profile, None, false).unwrap_or_else(|| profile.base_url.clone()),
+            key: Some(key),
+            key_source: format!("{variable} ({place})"),
+            reason: format!("{variable} is set{also}"),
+            context_window: self.config.model.context_length,
+        }))
+    }
+
+    /// A local server that answers decides.
+    fn by_server(&self, servers: &[LocalServer], only: Option<&Profile>) -> Option<Choice> {
+        let server = servers.iter().find(|server| only.is_none_or(|profile| profile.id == server.provider))?;
+        let profile = self.profiles.get(&server.provider)?;
+        let wanted = self.wanted_model();
+        let found = match wanted {
+            Some(name) => server.models.iter().find(|model| model.id == *name),
+            None => server.models.first(),
+        };
+        let model = wanted.cloned().or_else(|| found.map(|model| model.id.clone()))?;
+        let window = found.and_then(|model| model.context_window);
+        Some(Choice {
+            provider: profile.id.clone(),
+            profile: profile.id.clone(),
+            model,
+            base_url: server.base_url.clone(),
+            key: None,
+            key_source: String::new(),
+            reason: format!("{} answers at {}", profile.name, server.base_url),
+            context_window: self.config.model.context_length.or(window),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use hermes_providers::LocalModel;
+
+    use super::*;
+
+    fn run(yaml: &str, flags: (Option<&str>, Option<&str>), keys: &[&str], local: Option<&[LocalServer]>) -> String {
+        let config = Config::parse(Path::new("/h/config.yaml"), yaml).unwrap();
+        let flags = ModelFlags { model: flags.0.map(str::to_owned), provider: flags.1.map(str::to_owned) };
+        let profiles = Profiles::bundled().unwrap();
+        let vars = keys.iter().map(|name| ((*name).to_owned(), "sk-9f8a7b6c5d".to_owned())).collect();
+        let env = Env { vars, user_home: None, cwd: "/".into() };
+        let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+        let known = Known { config: &config, keys: &keys, profiles: &profiles };
+        match choose(&flags, known, local) {
+            Ok(Some(choice)) => {
+                format!("{}/{} {} {}", choice.provider, choice.model, choice.base_url, choice.key_source)
+            }
+            Ok(None) => "probe".to_owned(),
+            Err(error) => error.code,
+        }
+    }
+
+    fn ollama() -> Vec<LocalServer> {
+        vec![LocalServer {
+            provider: "ollama".into(),
+            base_url: "http://127.0.0.1:11434/v1".into(),
+            models: vec![LocalModel { id: "small".into(), context_window: Some(4096) }],
+        }]
+    }
+
+    #[test]
+    fn flag_then_configuration_then_key_then_server_then_practice() {
+        let configured = "model: {provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_key: k}";
+        let both = ["OPENAI_API_KEY", "GROQ_API_KEY"];
+        let server = ollama();
+        // A flag wins, and the configured provider's key and address do not go with it.
+        assert!(run(configured, (Some("x"), Some("groq")), &both, None).starts_with("groq/x https://"));
+        assert_eq!(run(configured, (Some("x"), Some("groq")), &[], None), "HM0211");
+        assert_eq!(
+            run(configured, (None, None), &both, None),
+            "custom/m http://127.0.0.1:9/v1 model.api_key in config.yaml"
+        );
+        assert!(run(configured, (Some("other"), None), &both, None).starts_with("custom/other "));
+        assert!(run("model: named", (None, None), &["OPENAI_API_KEY"], None).starts_with("openai/named "));
+        assert_eq!(run("", (None, None), &[], None), "probe");
+        assert_eq!(run("", (None, None), &[], Some(&server)), "ollama/small http://127.0.0.1:11434/v1 ");
+        assert!(run("", (None, None), &[], Some(&[])).starts_with("practice/practice"));
+        assert!(run("", (None, Some("practice")), &both, None).starts_with("practice/practice"));
+    }
+
+    #[test]
+    fn what_cannot_work_says_so_with_a_code() {
+        assert_eq!(run("", (None, Some("nobody")), &[], None), "HM0207");
+        assert_eq!(run("", (Some("m"), Some("custom")), &[], None), "HM0209");
+        assert_eq!(run("", (Some("m"), None), &[], Some(&[])), "HM0208");
+        assert_eq!(run("model: {base_url: 'http://127.0.0.1:9/v1'}", (None, None), &[], None), "HM0210");
+    }
+
+    #[test]
+    fn an_endpoint_of_the_user_s_own_is_named_by_its_id() {
+        let yaml =
+            "model: {provider: mine, default: m}\nproviders: {mine: {base_url: 'http://10.0.0.1/v1', api_key: kkkkkk}}";
+        assert_eq!(
+            run(yaml, (None, None), &[], None),
+            "mine/m http://10.0.0.1/v1 providers.mine.api_key in config.yaml"
+        );
+    }
+}

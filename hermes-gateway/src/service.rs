@@ -1,0 +1,242 @@
+//! The gateway: requests in, answers and messages out, and the tasks that work on conversations.
+//!
+//! Every task has an owner: [`Gateway`] tracks them and waits for them in [`Gateway::shutdown`]. A client that goes away
+//! does not end a turn.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hermes_core::{Engine, EngineError, Input, Interrupt, Stopper, Submission, TurnResult};
+use hermes_store::{AdmissionId, ConversationId, Receipt, StoreError};
+use tokio::sync::{broadcast, watch};
+use tokio_util::task::TaskTracker;
+
+use crate::compose::{Launch, Parts};
+use crate::hub::Hub;
+use crate::protocol::{
+    PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, TurnWaitParams,
+};
+use crate::sessions;
+
+/// What a finished piece of work leaves for those who wait for it.
+type Outcome = Result<TurnResult, RpcError>;
+
+/// Work on one admission: its result, once it has one.
+type Work = watch::Receiver<Option<Outcome>>;
+
+struct Shared {
+    parts: Parts,
+    hub: Arc<Hub>,
+    tasks: TaskTracker,
+    /// Work by admission. Held for map operations only, never over an await.
+    work: Mutex<HashMap<AdmissionId, (ConversationId, Work)>>,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+/// One client's connection to a gateway in the same process: requests through [`Caller`], messages through
+/// [`Client::next`].
+pub struct Client {
+    caller: Caller,
+    messages: broadcast::Receiver<ServerMessage>,
+}
+
+/// Sends requests to a gateway. Cheap to clone.
+#[derive(Clone)]
+pub struct Caller {
+    shared: Arc<Shared>,
+}
+
+impl Gateway {
+    /// Reads the configuration and chooses the model. The store is opened when something needs it.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, as a person can mend it.
+    pub async fn start(launch: Launch) -> Result<Self, RpcError> {
+        let (parts, hub) = Parts::gather(launch).await?;
+        let shared = Shared { parts, hub, tasks: TaskTracker::new(), work: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A new client. It hears everything from now on.
+    #[must_use]
+    pub fn connect(&self) -> Client {
+        Client { caller: Caller { shared: self.shared.clone() }, messages: self.shared.hub.subscribe() }
+    }
+
+    /// Which model is used and why, as one line for a person.
+    #[must_use]
+    pub fn model_line(&self) -> String {
+        self.shared.parts.model_line()
+    }
+
+    /// Stops what runs, in order: turns leave through their one exit, background processes end, the store is closed.
+    pub async fn shutdown(self) {
+        self.shared.tasks.close();
+        if let Some(engine) = self.shared.parts.engine_if_built() {
+            engine.interrupt_all(Stopper::Shutdown, Interrupt::Hard);
+        }
+        self.shared.tasks.wait().await;
+        self.shared.parts.close().await;
+    }
+}
+
+impl Client {
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// As the request's own documentation says.
+    pub async fn call(&self, request: Request) -> Result<Response, RpcError> {
+        self.caller.call(request).await
+    }
+
+    /// A handle that only sends requests.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+
+    /// The next message; `None` when the gateway is gone. Cancelling it loses nothing. A client that was too slow is
+    /// told how many messages it missed.
+    pub async fn next(&mut self) -> Option<ServerMessage> {
+        match self.messages.recv().await {
+            Ok(message) => Some(message),
+            Err(broadcast::error::RecvError::Lagged(count)) => Some(ServerMessage::EventsMissed { count }),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+impl Caller {
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// As the request's own documentation says.
+    pub async fn call(&self, request: Request) -> Result<Response, RpcError> {
+        let shared = &self.shared;
+        match request {
+            Request::PromptSubmit(params) => shared.clone().submit(params).await.map(Response::Submitted),
+            Request::TurnWait(params) => shared.wait(params).await,
+            Request::TurnInterrupt(params) => {
+                let running = shared.interrupt(&params.conversation).await?;
+                Ok(Response::Interrupted { running })
+            }
+            Request::TurnResume(params) => {
+                let engine = shared.parts.engine().await?;
+                let result = engine.drain(&params.conversation).await.map_err(|error| engine_error(&error))?;
+                Ok(Response::Turn(result.map(Box::new)))
+            }
+            Request::ApprovalRespond(params) => {
+                Ok(Response::Accepted { taken: shared.hub.answer_approval(&params.id, params.answer) })
+            }
+            Request::ClarifyRespond(params) => {
+                Ok(Response::Accepted { taken: shared.hub.answer_clarify(&params.id, params.answers) })
+            }
+            Request::ModelStatus => Ok(Response::Model(Box::new(shared.parts.model_status()))),
+            Request::ToolsList => Ok(Response::Tools(shared.parts.tools_list())),
+            Request::SystemDoctor => Ok(Response::Doctor(shared.parts.doctor().await)),
+            request => sessions::answer(&shared.parts, request).await,
+        }
+    }
+}
+
+impl Shared {
+    fn works(&self) -> MutexGuard<'_, HashMap<AdmissionId, (ConversationId, Work)>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn submit(self: Arc<Self>, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
+        if self.tasks.is_closed() {
+            return Err(RpcError {
+                code: "HM0201".to_owned(),
+                message: "the gateway is shutting down; send the input again when it is back".to_owned(),
+                usage: false,
+            });
+        }
+        let engine = self.parts.engine().await?;
+        let submission = Submission {
+            conversation: params.conversation,
+            principal: self.parts.principal(),
+            request_id: params.request_id,
+            intent: params.intent.unwrap_or(hermes_store::Intent::Queue),
+            input: Input::text(params.text),
+        };
+        let outcome = engine.submit(submission).await.map_err(|error| engine_error(&error))?;
+        let receipt = outcome.receipt().clone();
+        let replayed = matches!(outcome, hermes_store::AdmitOutcome::Replayed(_));
+        self.work_on(engine, &receipt);
+        Ok(PromptSubmitResponse { receipt, replayed })
+    }
+
+    /// Begins to work on an admission, unless somebody here does.
+    fn work_on(self: &Arc<Self>, engine: Engine, receipt: &Receipt) -> Work {
+        let mut works = self.works();
+        if let Some((_, work)) = works.get(&receipt.admission) {
+            return work.clone();
+        }
+        let (done, work) = watch::channel(None);
+        works.insert(receipt.admission.clone(), (receipt.conversation.clone(), work.clone()));
+        let shared = self.clone();
+        let receipt = receipt.clone();
+        self.tasks.spawn(async move {
+            let result = engine.run_until(&receipt.conversation, &receipt.admission).await;
+            shared.works().remove(&receipt.admission);
+            // Nobody may be waiting; the transcript has the answer.
+            let _ = done.send(Some(result.map_err(|error| engine_error(&error))));
+        });
+        work
+    }
+
+    async fn wait(self: &Arc<Self>, params: TurnWaitParams) -> Result<Response, RpcError> {
+        let known = self.works().get(&params.admission).map(|(_, work)| work.clone());
+        let mut work = match known {
+            Some(work) => work,
+            None => {
+                let engine = self.parts.engine().await?;
+                let record = engine.store().admission(&params.admission).await.map_err(|error| store_error(&error))?;
+                self.work_on(engine, &record.receipt)
+            }
+        };
+        let outcome = work.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
+        match outcome {
+            Ok(Some(outcome)) => outcome.map(|result| Response::Turn(Some(Box::new(result)))),
+            // The task ended without a word: it panicked. The input is in the store, and is run again or shown.
+            _ => Err(RpcError {
+                code: "HM0202".to_owned(),
+                message: "the work on this input ended without a result; resume the session to go on".to_owned(),
+                usage: false,
+            }),
+        }
+    }
+
+    /// Stops the running turn; an input that only waits is taken back.
+    async fn interrupt(&self, conversation: &ConversationId) -> Result<bool, RpcError> {
+        let Some(engine) = self.parts.engine_if_built() else { return Ok(false) };
+        if engine.interrupt(conversation, Stopper::User, Interrupt::Hard) {
+            return Ok(true);
+        }
+        let waiting: Vec<AdmissionId> =
+            self.works().iter().filter(|(_, (at, _))| at == conversation).map(|(id, _)| id.clone()).collect();
+        let mut cancelled = false;
+        for admission in waiting {
+            // One that was begun meanwhile cannot be taken back; its turn can be stopped with the next request.
+            cancelled |= engine.store().cancel(&admission).await.is_ok();
+        }
+        Ok(cancelled || engine.interrupt(conversation, Stopper::User, Interrupt::Hard))
+    }
+}
+
+/// A failure of the engine for a client.
+pub(crate) fn engine_error(error: &EngineError) -> RpcError {
+    let usage = matches!(error, EngineError::EmptyInput | EngineError::InputTooLarge { .. });
+    RpcError { code: error.code().to_owned(), message: error.to_string(), usage }
+}
+
+/// A failure of the store for a client.
+pub(crate) fn store_error(error: &StoreError) -> RpcError {
+    let usage = matches!(error, StoreError::NotFound { .. } | StoreError::Invalid { .. } | StoreError::Limit { .. });
+    RpcError { code: error.code().to_owned(), message: error.to_string(), usage }
+}
