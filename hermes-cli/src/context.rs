@@ -41,18 +41,21 @@ impl Context {
         result
     }
 
-    /// Starts a gateway, asks it something, shuts it down. A wish to stop ends the question.
+    /// Starts a gateway, asks it something, shuts it down. A wish to stop ends the question. `needs_model` says whether
+    /// it matters which model would be used.
     ///
     /// # Errors
     /// Those of the gateway's start and of `question`.
     pub(crate) fn ask(
         &self,
         select: &SelectArgs,
+        needs_model: bool,
         question: impl AsyncFnOnce(&mut Link) -> Result<Exit, Fault>,
     ) -> Result<Exit, Fault> {
         self.block_on(async {
             let mut stops = ProcessSignals::listen()?;
-            let plan = LaunchPlan { profile: self.profile.clone(), select: select.clone(), attended: false };
+            let plan =
+                LaunchPlan { profile: self.profile.clone(), select: select.clone(), attended: false, needs_model };
             let (opened, stop) = patiently(&mut stops, open(plan)).await;
             let mut opened = opened?;
             let result = if stop.is_some() {

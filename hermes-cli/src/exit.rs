@@ -87,7 +87,12 @@ impl Fault {
 
 /// A failure with its stable code, as every part of this program writes it.
 pub(crate) fn failure(code: &str, message: &str) -> String {
-    if code.is_empty() { format!("error: {message}") } else { format!("error[{code}]: {message}") }
+    if code.is_empty() {
+        return format!("error: {message}");
+    }
+    // Some errors name their code themselves; once is enough.
+    let message = message.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message);
+    format!("error[{code}]: {message}")
 }
 
 impl From<RpcError> for Fault {
@@ -125,6 +130,8 @@ mod tests {
             Fault::from(RpcError { code: "HM4006".into(), message: "the key was refused".into(), usage: false });
         assert_eq!(fault.message().as_deref(), Some("error[HM4006]: the key was refused"));
         assert_eq!(fault.exit(), Exit::Failed);
+        assert_eq!(failure("HM0104", "HM0104: cannot read x"), "error[HM0104]: cannot read x");
+        assert_eq!(failure("", "no"), "error: no");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Link {
 }
 
 /// The code of an answer that does not fit the request.
-const CODE_WRONG_RESPONSE: &str = "HM5900";
+const CODE_WRONG_RESPONSE: &str = "HM0291";
 
 /// The error for an answer that does not fit: the gateway and this program are of different versions.
 pub(crate) fn wrong_response(wanted: &str) -> RpcError {

@@ -13,6 +13,8 @@ pub(crate) struct LaunchPlan {
     pub(crate) select: SelectArgs,
     /// Whether a person is there to answer questions.
     pub(crate) attended: bool,
+    /// Whether turns will be run: a local model server is looked for only then.
+    pub(crate) needs_model: bool,
 }
 
 /// A gateway and the line to it.

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 /// Arguments of `hermes completion`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Args {
     /// The shell
     shell: Kind,

@@ -10,7 +10,7 @@ use crate::link::{Link, request};
 use crate::render::lists;
 
 /// Arguments of `hermes doctor`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Args {
     /// As one JSON array
     #[arg(long)]
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     let Args { json } = args;
     let select = context.session.select.clone();
-    context.ask(&select, async |link| check(link, json || context.json, context, &mut std::io::stdout()).await)
+    context.ask(&select, true, async |link| check(link, json || context.json, context, &mut std::io::stdout()).await)
 }
 
 /// 1 when something does not work.

@@ -20,7 +20,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     let select = args.select.or(&context.session.select);
-    context.ask(&select, async |link| show(link, args.json || context.json, context, &mut std::io::stdout()).await)
+    context
+        .ask(&select, true, async |link| show(link, args.json || context.json, context, &mut std::io::stdout()).await)
 }
 
 async fn show(link: &mut Link, json: bool, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {

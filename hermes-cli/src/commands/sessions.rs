@@ -96,7 +96,7 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
         return Err(Fault::Usage("there is no terminal to ask on; --yes deletes without asking".to_owned()));
     }
     let select = context.session.select.clone();
-    context.ask(&select, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
+    context.ask(&select, false, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
 }
 
 async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {

@@ -32,7 +32,7 @@ enum What {
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     let What::List { select, json } = args.what;
     let select = select.or(&context.session.select);
-    context.ask(&select, async |link| list(link, json || context.json, context, &mut std::io::stdout()).await)
+    context.ask(&select, false, async |link| list(link, json || context.json, context, &mut std::io::stdout()).await)
 }
 
 async fn list(link: &mut Link, json: bool, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
