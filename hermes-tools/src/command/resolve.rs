@@ -527,7 +527,7 @@ fn option_values(args: &[Arg], letter: &str, long: &[&str]) -> Vec<Arg> {
         if let Some(name) = text.strip_prefix("--") {
             match name.split_once('=') {
                 Some((name, value)) if long.contains(&name) => {
-                    values.push(Arg { text: value.to_owned(), ..arg.clone() })
+                    values.push(Arg { text: value.to_owned(), ..arg.clone() });
                 }
                 None if long.contains(&name) => values.extend(args.get(at + 1).cloned()),
                 _ => {}

@@ -1,0 +1,14 @@
+//! Tools, executor and policy together, with real processes and files.
+
+#[path = "tools/bench.rs"]
+mod bench;
+#[path = "tools/executor.rs"]
+mod executor;
+#[path = "tools/files.rs"]
+mod files;
+#[path = "tools/policy.rs"]
+mod policy;
+#[path = "tools/registry.rs"]
+mod registry;
+#[path = "tools/terminal.rs"]
+mod terminal;
