@@ -1,1 +1,23 @@
-//! x
+//! The HTTP transport against servers that split, stall, cut, redirect and lie.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a helper of a test may fail the test")]
+
+#[path = "http/answers.rs"]
+mod answers;
+#[path = "http/connections.rs"]
+mod connections;
+#[path = "http/local.rs"]
+mod local;
+#[path = "http/secrets.rs"]
+mod secrets;
+#[path = "http/server.rs"]
+mod server;
+
+#[test]
+fn every_test_file_is_a_module() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let wired = std::fs::read_to_string(folder.join("http.rs")).unwrap();
+    for entry in std::fs::read_dir(folder.join("http")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(wired.contains(&format!("http/{name}")), "{name} is not wired");
+    }
+}

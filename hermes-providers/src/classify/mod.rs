@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 pub(crate) use body::ErrorBody;
 pub use redact::{MAX_MESSAGE_BYTES, redact};
+pub(crate) use tables::advice;
 pub use wait::MAX_RETRY_AFTER_MS;
 
 use crate::error::{ErrorClass, ProviderError};
@@ -146,7 +147,7 @@ fn by_words(words: &str, aggregator: bool, overflow: impl Fn() -> ErrorClass) ->
 
 /// What happened, in the provider's words, and what to do.
 fn message(class: ErrorClass, status: Option<u16>, body: &ErrorBody, failure: &Failure<'_>) -> String {
-    let advice = tables::advice(class);
+    let advice = advice(class);
     let who = if failure.route.is_empty() { "The provider" } else { failure.route };
     let status = status.map(|status| format!(" (HTTP {status})")).unwrap_or_default();
     let said = redact(body.message.trim(), failure.secrets);

@@ -171,7 +171,7 @@ pub(super) fn contains_any(words: &str, phrases: &[&str]) -> bool {
 }
 
 /// What a person can do about it.
-pub(super) fn advice(class: ErrorClass) -> &'static str {
+pub(crate) fn advice(class: ErrorClass) -> &'static str {
     match class {
         Auth => "Check the API key of this provider (its variable in .env, or `api_key` in config.yaml)",
         Billing => "Add credit or a plan at the provider, or choose another model with `hermes model`",

@@ -32,6 +32,16 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT_MS: u64 = 10_000;
 
 /// A chat-completions model over HTTP. Cheap to make: nothing is opened, read or resolved before the first request.
+///
+/// ```
+/// use hermes_providers::{ChatModel, HttpChatModel, HttpModelConfig, Profiles};
+///
+/// let profiles = Profiles::bundled()?;
+/// let profile = profiles.get("llama.cpp").ok_or("no such provider")?;
+/// let model = HttpChatModel::new(HttpModelConfig::new(profile.clone(), "smollm2"))?;
+/// assert_eq!(model.info().endpoint, "http://127.0.0.1:8080");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HttpChatModel {
     info: ModelInfo,
     wire: WireOptions,
@@ -125,6 +135,7 @@ impl HttpChatModel {
             let warm = self.warm.load(Ordering::Relaxed);
             match self.post(&clients.pooled, body.clone()).await {
                 Err(error) if warm && lost_before_answer(&error) => {
+                    tracing::debug!(route = %self.route, "a kept connection was closed; once more on a new one");
                     let client = clients.fresh()?;
                     self.post(&client, body).await.map_err(|error| self.lost(error))
                 }

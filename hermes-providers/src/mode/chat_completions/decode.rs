@@ -9,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::chat::{Completion, Delta, Finish, Sidecar, Usage};
-use crate::classify::{Failure, classify, redact};
+use crate::classify::{Failure, advice, classify, redact};
 use crate::error::{ErrorClass, ProviderError};
 use crate::json::{integer, string};
 use crate::mode::chat_completions::frame::{CallPart, Choice, Chunk, FunctionPart, Message, content, items, read};
@@ -208,7 +208,10 @@ impl ChatDecoder {
         if frame.event == "error" {
             return Err(self.classified(text));
         }
-        if is_payload(text) {
+        if let Some(chunk) = parse_chunk(text) {
+            return self.chunk(&chunk, text, out);
+        }
+        if text == DONE {
             return self.payload(text, out);
         }
         // Servers that forget the blank line between frames: each line is a payload.
@@ -397,7 +400,7 @@ impl ChatDecoder {
 
     fn error(&self, class: ErrorClass, what: &str) -> ProviderError {
         let who = if self.route.is_empty() { "the provider" } else { &self.route };
-        let mut error = ProviderError::new(class, format!("{who}: {what}"));
+        let mut error = ProviderError::new(class, format!("{who}: {what}. {}", advice(class)));
         error.route.clone_from(&self.route);
         error
     }
