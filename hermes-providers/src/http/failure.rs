@@ -52,17 +52,18 @@ pub(super) fn lost_before_answer(error: &reqwest::Error) -> bool {
     })
 }
 
+/// The error and its causes. An `io::Error` hides what it wraps from `source`, so it is opened here.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
+    std::iter::successors(Some(error), |error| match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as &(dyn Error + 'static)),
+        None => (*error).source(),
+    })
 }
 
 fn certificate(error: &reqwest::Error) -> bool {
-    let is_certificate = |error: &rustls::Error| matches!(error, rustls::Error::InvalidCertificate(_));
-    chain(error).any(|cause| {
-        let inside = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        cause.downcast_ref::<rustls::Error>().is_some_and(is_certificate)
-            || inside.and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some_and(is_certificate)
-    })
+    chain(error)
+        .filter_map(|cause| cause.downcast_ref::<rustls::Error>())
+        .any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
 }
 
 fn bad_answer(error: &reqwest::Error) -> bool {

@@ -105,7 +105,7 @@ fn impatient(server: &Server, change: impl Fn(&mut Timeouts)) -> HttpChatModel {
     HttpChatModel::new(config).unwrap()
 }
 
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(700);
 
 #[tokio::test]
 async fn b57_pings_are_life_but_no_progress() {
