@@ -1,1 +1,356 @@
-//! Conformance.
+//! The conformance suite: what every store must do, as named cases.
+//!
+//! A back end's tests make a [`Backend`] for each case and call [`run`]. The names carry the invariant (`i07_...`) or the
+//! number of the behaviour list (`s22_...`, `d3_...`) that a case guards.
+
+// A failed case ends its test by a panic, like any test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
+
+mod inputs;
+mod listing;
+mod ownership;
+mod transcript;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use crate::{
+    AdmissionId, AdmissionOutcome, AdmitOutcome, CallId, CallOutcome, CallResult, ClaimOutcome, ClaimPolicy,
+    ClaimRequest, Clock, ConversationId, Fence, Intent, LivenessProbe, ManualClock, MessageId, MessagePage,
+    NewAdmission, NewCall, NewConversation, NewMessage, NewSession, OwnerId, OwnerInfo, PromptSnapshot, Receipt,
+    ReplaySafety, Role, Round, Store, StoreError, StoredMessage, TurnEnd, TurnId, UsageDelta, View,
+};
+
+/// Where the clock of every case starts, in milliseconds since the Unix epoch.
+pub const START_MS: i64 = 1_700_000_000_000;
+/// Life of a lease in the cases.
+pub const TTL_MS: u64 = 300_000;
+
+/// One storage, which can be opened any number of times.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// A new handle of the storage. All handles see the same rows.
+    async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store>;
+}
+
+/// A probe that calls dead whom it was told to.
+#[derive(Debug, Default)]
+pub struct ListProbe(Mutex<BTreeSet<OwnerId>>);
+
+impl ListProbe {
+    /// From now on this owner is provably dead.
+    pub fn kill(&self, owner: &OwnerId) {
+        self.0.lock().unwrap().insert(owner.clone());
+    }
+}
+
+impl LivenessProbe for ListProbe {
+    fn is_provably_dead(&self, owner: &OwnerInfo) -> bool {
+        self.0.lock().unwrap().contains(&owner.id)
+    }
+}
+
+/// What a case works with: a fresh storage, its clock, its probe.
+pub struct World {
+    backend: Box<dyn Backend>,
+    /// A first handle.
+    pub store: Arc<dyn Store>,
+    /// The clock.
+    pub clock: Arc<ManualClock>,
+    /// The probe.
+    pub probe: Arc<ListProbe>,
+    counter: AtomicI64,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// One case.
+pub type Case = for<'a> fn(&'a World) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+macro_rules! cases {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        /// Every case with its name.
+        pub const CASES: &[(&str, Case)] = &[$((stringify!($name), |world| Box::pin($module::$name(world)))),*];
+    };
+}
+
+cases! {
+    inputs::i01_an_accepted_input_is_seen_by_every_handle,
+    inputs::i02_the_same_request_gives_the_same_receipt,
+    inputs::i02_other_content_under_the_same_request_writes_nothing,
+    inputs::s3_concurrent_submits_of_one_request_make_one_row,
+    inputs::i03_inputs_start_in_their_order,
+    inputs::s6_a_blocked_conversation_delays_no_other,
+    inputs::s8_a_started_input_cannot_be_cancelled,
+    inputs::c4_the_same_text_twice_is_two_inputs,
+    inputs::limits_of_inputs_are_kept,
+    inputs::i06_a_requeued_input_keeps_its_place,
+    inputs::i06_resolving_needs_the_exact_generation,
+    inputs::s14_resolving_closes_the_transcript,
+    inputs::i04_a_steer_is_taken_once,
+    inputs::i27_hostile_content_is_kept_as_it_is,
+    ownership::i07_every_write_with_an_old_token_is_refused,
+    ownership::i08_tokens_and_generations_only_grow,
+    ownership::i09_a_sleeper_that_wakes_changes_nothing,
+    ownership::i10_a_proved_death_frees_the_lease_at_once,
+    ownership::i10_a_silent_owner_is_replaced,
+    ownership::i10_a_live_owner_is_never_replaced,
+    ownership::i10_a_retired_owner_leaves_nothing_behind,
+    ownership::i11_a_released_lease_is_free_at_once,
+    ownership::d3_a_clock_that_goes_back_lets_nobody_wait_for_hours,
+    ownership::s7_one_of_many_claimers_gets_the_input,
+    ownership::s22_an_expired_lease_that_nobody_took_lives_on,
+    ownership::own_inputs_first_and_orphans_after_a_while,
+    ownership::a_crashed_turn_is_found_by_the_next_claim,
+    ownership::an_unknown_head_blocks_but_a_lease_is_given,
+    ownership::a_waiter_sees_the_change,
+    transcript::i12_a_recorded_round_is_seen_before_anything_runs,
+    transcript::i13_a_turn_with_an_open_call_cannot_end,
+    transcript::i13_results_stand_in_call_order,
+    transcript::i14_the_journal_tells_what_began,
+    transcript::i16_a_turn_ends_once,
+    transcript::i17_the_same_row_twice_is_one_row,
+    transcript::i17_other_bytes_under_the_same_id_are_refused,
+    transcript::i17_a_round_may_be_repeated,
+    transcript::s29_a_refused_batch_leaves_nothing,
+    transcript::i20_a_session_has_one_child,
+    transcript::i19_bytes_come_back_as_they_were,
+    transcript::s40_usage_is_counted_once,
+    transcript::pages_and_views_show_what_they_say,
+    listing::d4_titles_are_cleaned_and_may_repeat,
+    listing::a_weaker_title_changes_nothing,
+    listing::conversations_are_listed_newest_first,
+    listing::search_finds_what_people_see,
+    listing::i08_a_deleted_conversation_keeps_its_counters,
+    listing::route_generations_only_grow,
+}
+
+/// Runs one case on a fresh storage.
+///
+/// # Panics
+/// When the store fails the case, or there is no such case.
+pub async fn run(name: &str, backend: Box<dyn Backend>) {
+    let case = CASES.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no case {name}")).1;
+    let clock = Arc::new(ManualClock::at(START_MS));
+    let probe = Arc::new(ListProbe::default());
+    let store = backend.open(clock.clone(), probe.clone()).await;
+    let world = World { backend, store, clock, probe, counter: AtomicI64::new(0) };
+    case(&world).await;
+}
+
+/// An owner's id.
+#[must_use]
+pub fn owner(name: &str) -> OwnerId {
+    OwnerId::parse(name).unwrap()
+}
+
+fn conv(name: &str) -> ConversationId {
+    ConversationId::parse(name).unwrap()
+}
+
+fn message_id(name: &str) -> MessageId {
+    MessageId::parse(name).unwrap()
+}
+
+fn call_id(name: &str) -> CallId {
+    CallId::parse(name).unwrap()
+}
+
+fn turn_id(name: &str) -> TurnId {
+    TurnId::parse(name).unwrap()
+}
+
+/// An input of conversation `conversation`.
+#[must_use]
+pub fn input(conversation: &str, request: &str, payload: &str) -> NewAdmission {
+    NewAdmission {
+        id: AdmissionId::parse(&format!("adm-{conversation}-{request}")).unwrap(),
+        conversation: conv(conversation),
+        principal: "user".to_owned(),
+        request_id: request.to_owned(),
+        intent: Intent::Queue,
+        payload: payload.to_owned(),
+        submitted_by: owner("a"),
+    }
+}
+
+/// A conversation to be created.
+#[must_use]
+pub fn new_conversation(name: &str) -> NewConversation {
+    NewConversation { id: conv(name), profile: "default".to_owned(), source: "cli".to_owned(), title: None }
+}
+
+fn session(conversation: &str, parent: Option<&str>, name: &str) -> NewSession {
+    let _ = conversation;
+    NewSession {
+        id: crate::SessionId::parse(name).unwrap(),
+        parent: parent.map(|parent| crate::SessionId::parse(parent).unwrap()),
+        provider: "practice".to_owned(),
+        model: "practice-1".to_owned(),
+        cwd: Some("/tmp".to_owned()),
+        prompt: PromptSnapshot::new(format!("prompt of {name}").into_bytes()),
+        tools: PromptSnapshot::new(&b"[]"[..]),
+    }
+}
+
+fn end(reason: &str, outcome: AdmissionOutcome) -> TurnEnd {
+    TurnEnd { reason: reason.to_owned(), detail: None, outcome, api_calls: 1 }
+}
+
+fn completed() -> TurnEnd {
+    end("completed", AdmissionOutcome::Completed)
+}
+
+fn text(id: &str, role: Role, content: &str) -> NewMessage {
+    NewMessage::text(message_id(id), role, content)
+}
+
+fn call(id: &str) -> NewCall {
+    NewCall {
+        call: call_id(id),
+        result: message_id(&format!("{id}-result")),
+        provider_id: format!("provider-{id}"),
+        name: "terminal".to_owned(),
+        arguments: "{\"command\": \"ls\"}".to_owned(),
+        replay: ReplaySafety::Once,
+        preset: None,
+    }
+}
+
+fn ok(content: &str) -> CallResult {
+    CallResult { outcome: CallOutcome::Ok, content: content.to_owned(), meta: None }
+}
+
+fn usage(attempt: &str) -> UsageDelta {
+    UsageDelta {
+        attempt: attempt.to_owned(),
+        provider: "practice".to_owned(),
+        model: "practice-1".to_owned(),
+        task: String::new(),
+        input: 10,
+        output: 5,
+        cache_read: 3,
+        cache_write: 2,
+        reasoning: 1,
+        known: true,
+    }
+}
+
+fn is_fenced<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
+    match result {
+        Err(StoreError::Fenced { .. }) => true,
+        other => panic!("expected Fenced, got {other:?}"),
+    }
+}
+
+fn is_conflict<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
+    match result {
+        Err(StoreError::Conflict { .. }) => true,
+        other => panic!("expected Conflict, got {other:?}"),
+    }
+}
+
+fn is_invalid<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
+    match result {
+        Err(StoreError::Invalid { .. }) => true,
+        other => panic!("expected Invalid, got {other:?}"),
+    }
+}
+
+fn is_not_found<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
+    match result {
+        Err(StoreError::NotFound { .. }) => true,
+        other => panic!("expected NotFound, got {other:?}"),
+    }
+}
+
+impl World {
+    /// Another handle of the same storage, as another process would have.
+    pub async fn another(&self) -> Arc<dyn Store> {
+        self.backend.open(self.clock.clone(), self.probe.clone()).await
+    }
+
+    fn fresh(&self, kind: &str) -> String {
+        format!("{kind}-{}", self.counter.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Accepts an input, with its conversation.
+    async fn admit(&self, input: NewAdmission) -> Receipt {
+        let new = new_conversation(input.conversation.as_str());
+        match self.store.create_and_admit(new, input).await.unwrap() {
+            AdmitOutcome::Accepted(receipt) => receipt,
+            AdmitOutcome::Replayed(receipt) => panic!("replayed: {receipt:?}"),
+        }
+    }
+
+    fn request(&self, conversation: &str, who: &str, policy: ClaimPolicy) -> ClaimRequest {
+        ClaimRequest {
+            conversation: conv(conversation),
+            owner: owner(who),
+            turn: turn_id(&self.fresh("turn")),
+            ttl_ms: TTL_MS,
+            policy,
+        }
+    }
+
+    async fn claim(&self, conversation: &str, who: &str) -> ClaimOutcome {
+        self.store.claim(self.request(conversation, who, ClaimPolicy::Any)).await.unwrap()
+    }
+
+    /// Claims an input that must be there to claim.
+    async fn start(&self, conversation: &str, who: &str) -> (Fence, TurnId, Receipt) {
+        match self.claim(conversation, who).await {
+            ClaimOutcome::Turn { fence, admission, .. } => {
+                let turn = admission.receipt.turn.clone().expect("a started admission has a turn");
+                (fence, turn, admission.receipt)
+            }
+            other => panic!("no turn: {other:?}"),
+        }
+    }
+
+    async fn lease(&self, conversation: &str, who: &str) -> Fence {
+        match self.store.claim(self.request(conversation, who, ClaimPolicy::LeaseOnly)).await.unwrap() {
+            ClaimOutcome::Leased { fence } => fence,
+            other => panic!("no lease: {other:?}"),
+        }
+    }
+
+    async fn beat(&self, who: &str) {
+        let info =
+            OwnerInfo { id: owner(who), host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 1, pid_start: 1 };
+        self.store.heartbeat(&info).await.unwrap();
+    }
+
+    /// Accepts an input, starts it, opens the first session with a user row.
+    async fn begin(&self, conversation: &str, who: &str) -> (Fence, TurnId, Receipt) {
+        self.admit(input(conversation, &self.fresh("request"), "hello")).await;
+        let (fence, turn, receipt) = self.start(conversation, who).await;
+        let rows = vec![text(&self.fresh("user"), Role::User, "hello")];
+        if self.store.conversation(&conv(conversation)).await.unwrap().tip.is_none() {
+            let new = session(conversation, None, conversation);
+            self.store.open_session(&fence, &turn, new, None, rows).await.unwrap();
+        } else {
+            self.store.append(&fence, &turn, rows, None).await.unwrap();
+        }
+        (fence, turn, receipt)
+    }
+
+    /// Records a round of these calls.
+    async fn round(&self, fence: &Fence, turn: &TurnId, id: &str, calls: Vec<NewCall>) -> Round<crate::Recorded> {
+        let round = Round::plan(turn.clone(), text(id, Role::Assistant, ""), calls, None);
+        self.store.record_round(fence, round).await.unwrap()
+    }
+
+    async fn rows(&self, conversation: &str, view: View) -> Vec<StoredMessage> {
+        self.store.messages(&conv(conversation), view, MessagePage::default()).await.unwrap()
+    }
+}

@@ -56,6 +56,8 @@ pub use message::{
     ApiContent, MessageKind, MessagePage, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
     UsageTotals, View,
 };
+#[cfg(feature = "sqlite")]
+pub use owner::ProcProbe;
 pub use owner::{LivenessProbe, OwnerInfo};
 pub use prompt::{PromptHash, PromptSnapshot};
 pub use round::{

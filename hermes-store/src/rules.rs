@@ -174,7 +174,7 @@ pub(crate) fn preview(content: &str) -> Option<String> {
 
 /// The preview that these rows give to a conversation that has none.
 pub(crate) fn preview_of(rows: &[NewMessage]) -> Option<String> {
-    rows.iter().find(|row| row.role == Role::User && is_shown(row.kind)).and_then(|row| preview(&row.content))
+    rows.iter().filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
 }
 
 /// Text around the first match, without regard to the case of ASCII letters; `None` when there is none.

@@ -226,9 +226,8 @@ impl LeaseStore for MemoryStore {
         let now = self.now();
         let mut state = self.state();
         let row = OwnerRow { info: owner.clone(), beat_ms: now, retired: false };
-        if state.owners.insert(owner.id.clone(), row).is_none() {
-            state.owners.retain(|_, row| row.beat_ms > now.saturating_sub(ms(OWNER_KEEP_MS)));
-        }
+        state.owners.insert(owner.id.clone(), row);
+        state.owners.retain(|_, row| row.beat_ms > now.saturating_sub(ms(OWNER_KEEP_MS)));
         Ok(())
     }
 

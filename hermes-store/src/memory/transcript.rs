@@ -92,6 +92,8 @@ impl State {
             }
             let states: Vec<_> =
                 calls.iter().map(|c| self.calls.get(&c.call).map_or(JournalState::Recorded, |k| k.state)).collect();
+            // A repetition reserves places as the first time did: gaps are allowed, a second look is not needed.
+            self.reserve(id, states.len() + 1);
             self.touch(id, now, true);
             return Ok(round.recorded(&states));
         }

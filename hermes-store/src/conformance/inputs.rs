@@ -1,0 +1,253 @@
+//! Inputs: accepted once, started in order, never lost.
+
+use super::{
+    World, completed, conv, end, input, is_conflict, is_invalid, is_not_found, message_id, new_conversation, ok, owner,
+    session, text,
+};
+use crate::limits::{KEY_MAX_BYTES, PAYLOAD_MAX_BYTES, QUEUE_MAX};
+use crate::{
+    AdmissionOutcome, AdmissionStatus, AdmitOutcome, CallOutcome, ClaimOutcome, Generation, Intent, MessageKind,
+    NewAdmission, NewMessage, Role, StoreError, View,
+};
+
+pub(super) async fn i01_an_accepted_input_is_seen_by_every_handle(w: &World) {
+    let receipt = w.admit(input("c", "r1", "hello")).await;
+    assert_eq!(receipt.status, AdmissionStatus::Queued);
+    let other = w.another().await;
+    let record = other.admission(&receipt.admission).await.unwrap();
+    assert_eq!((record.receipt, record.payload.as_str()), (receipt, "hello"));
+    assert_eq!(other.queue(&conv("c")).await.unwrap().len(), 1);
+}
+
+pub(super) async fn i02_the_same_request_gives_the_same_receipt(w: &World) {
+    let first = w.admit(input("c", "r1", "hello")).await;
+    // The sender that saw no answer mints a new admission id, or not.
+    let again = NewAdmission { id: crate::AdmissionId::parse("other").unwrap(), ..input("c", "r1", "hello") };
+    for input in [input("c", "r1", "hello"), again] {
+        assert_eq!(w.another().await.admit(input).await.unwrap(), AdmitOutcome::Replayed(first.clone()));
+    }
+    let (fence, turn, started) = w.start("c", "a").await;
+    assert_eq!(w.store.admit(input("c", "r1", "hello")).await.unwrap().receipt(), &started);
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    let over = w.store.admit(input("c", "r1", "hello")).await.unwrap().receipt().clone();
+    assert_eq!((over.status, over.outcome), (AdmissionStatus::Terminal, Some(AdmissionOutcome::Completed)));
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap(), []);
+}
+
+pub(super) async fn i02_other_content_under_the_same_request_writes_nothing(w: &World) {
+    w.admit(input("c", "r1", "hello")).await;
+    let before = w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap();
+    let steer = NewAdmission { intent: Intent::Steer, ..input("c", "r1", "hello") };
+    for other in [input("c", "r1", "bye"), steer] {
+        assert!(is_conflict(w.store.admit(other).await));
+    }
+    // The same admission id for another request.
+    let taken = NewAdmission { request_id: "r2".to_owned(), ..input("c", "r1", "hello") };
+    assert!(is_conflict(w.store.admit(taken.clone()).await));
+    let elsewhere = NewAdmission { conversation: conv("d"), ..taken };
+    assert!(is_conflict(w.store.create_and_admit(new_conversation("d"), elsewhere).await));
+    assert!(is_not_found(w.store.conversation(&conv("d")).await));
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap().len(), 1);
+    assert_eq!(w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap(), before);
+}
+
+pub(super) async fn s3_concurrent_submits_of_one_request_make_one_row(w: &World) {
+    let (x, y) = (w.another().await, w.another().await);
+    let submit = |store: std::sync::Arc<dyn crate::Store>| async move {
+        store.create_and_admit(new_conversation("c"), input("c", "r1", "hello")).await.unwrap()
+    };
+    let all = tokio::join!(submit(x.clone()), submit(y.clone()), submit(x), submit(y));
+    let all = [all.0, all.1, all.2, all.3];
+    assert_eq!(all.iter().filter(|one| matches!(one, AdmitOutcome::Accepted(_))).count(), 1);
+    assert!(all.iter().all(|one| one.receipt() == all[0].receipt()));
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap().len(), 1);
+}
+
+pub(super) async fn i03_inputs_start_in_their_order(w: &World) {
+    for request in ["r1", "r2", "r3"] {
+        w.admit(input("c", request, request)).await;
+    }
+    let mut last = 0;
+    for request in ["r1", "r2", "r3"] {
+        let (fence, turn, receipt) = w.start("c", "a").await;
+        assert!(receipt.seq > last);
+        last = receipt.seq;
+        assert_eq!(w.store.admission(&receipt.admission).await.unwrap().request_id, request);
+        // While it runs nothing else starts.
+        assert!(matches!(w.claim("c", "b").await, ClaimOutcome::Held { .. }));
+        w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    }
+    assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty);
+}
+
+pub(super) async fn s6_a_blocked_conversation_delays_no_other(w: &World) {
+    w.admit(input("c", "r1", "x")).await;
+    w.admit(input("d", "r1", "x")).await;
+    let (fence, turn, _) = w.start("c", "a").await;
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    w.store.release(&fence).await.unwrap();
+    w.admit(input("c", "r2", "x")).await;
+    assert_eq!(w.claim("c", "a").await, ClaimOutcome::Blocked);
+    w.start("d", "a").await;
+}
+
+pub(super) async fn s8_a_started_input_cannot_be_cancelled(w: &World) {
+    let first = w.admit(input("c", "r1", "x")).await;
+    let second = w.admit(input("c", "r2", "x")).await;
+    let cancelled = w.store.cancel(&second.admission).await.unwrap();
+    assert_eq!(cancelled.status, AdmissionStatus::Terminal);
+    assert_eq!(cancelled.outcome, Some(AdmissionOutcome::Cancelled));
+    let (fence, turn, _) = w.start("c", "a").await;
+    assert!(is_invalid(w.store.cancel(&first.admission).await));
+    assert!(is_invalid(w.store.cancel(&second.admission).await));
+    assert!(is_not_found(w.store.cancel(&crate::AdmissionId::parse("none").unwrap()).await));
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty, "a cancelled input never runs");
+}
+
+pub(super) async fn c4_the_same_text_twice_is_two_inputs(w: &World) {
+    let one = w.admit(input("c", "r1", "yes")).await;
+    let two = w.admit(input("c", "r2", "yes")).await;
+    assert!(one.seq < two.seq);
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap().len(), 2);
+}
+
+pub(super) async fn limits_of_inputs_are_kept(w: &World) {
+    assert!(is_not_found(w.store.admit(input("c", "r", "x")).await));
+    let big = NewAdmission { payload: "x".repeat(PAYLOAD_MAX_BYTES + 1), ..input("c", "r", "x") };
+    let key = NewAdmission { request_id: "x".repeat(KEY_MAX_BYTES + 1), ..input("c", "r", "x") };
+    for over in [big, key] {
+        let refused = w.store.create_and_admit(new_conversation("c"), over).await;
+        assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
+    }
+    assert!(is_not_found(w.store.conversation(&conv("c")).await));
+    assert!(is_invalid(w.store.create_and_admit(new_conversation("d"), input("c", "r", "x")).await));
+    for number in 0..QUEUE_MAX {
+        w.admit(input("c", &format!("r{number}"), "x")).await;
+    }
+    let refused = w.store.admit(input("c", "one-more", "x")).await;
+    assert!(matches!(refused, Err(StoreError::Limit { .. })), "{refused:?}");
+    // A repetition is answered although the queue is full.
+    assert!(matches!(w.store.admit(input("c", "r0", "x")).await.unwrap(), AdmitOutcome::Replayed(_)));
+}
+
+pub(super) async fn i06_a_requeued_input_keeps_its_place(w: &World) {
+    let (fence, turn, receipt) = w.begin("c", "a").await;
+    let row = w.rows("c", View::Model).await.remove(0);
+    w.admit(input("c", "later", "x")).await;
+    w.store.requeue(&fence, &turn).await.unwrap();
+    assert!(is_invalid(w.store.requeue(&fence, &turn).await));
+    w.store.release(&fence).await.unwrap();
+    let queued = w.store.admission(&receipt.admission).await.unwrap().receipt;
+    assert_eq!((queued.status, queued.seq, queued.turn), (AdmissionStatus::Queued, receipt.seq, None));
+    assert_eq!(w.store.turn(&turn).await.unwrap().reason.as_deref(), Some("requeued"));
+    let (fence, turn, again) = w.start("c", "b").await;
+    assert_eq!(again.admission, receipt.admission);
+    assert!(again.generation > receipt.generation, "the generation of the first start is not used again");
+    // The user row has the same id: it is there once, in its old place.
+    let repeated = text(row.id.as_str(), Role::User, "hello");
+    w.store.append(&fence, &turn, vec![repeated], None).await.unwrap();
+    assert_eq!(w.rows("c", View::Model).await, [row]);
+    w.round(&fence, &turn, "round", vec![super::call("k")]).await;
+    assert!(is_invalid(w.store.requeue(&fence, &turn).await), "a round was recorded");
+    assert_eq!(w.store.admission(&receipt.admission).await.unwrap().receipt.status, AdmissionStatus::Started);
+}
+
+pub(super) async fn i06_resolving_needs_the_exact_generation(w: &World) {
+    w.admit(input("c", "r1", "x")).await;
+    w.admit(input("c", "r2", "x")).await;
+    let (fence, turn, receipt) = w.start("c", "a").await;
+    let generation = receipt.generation.unwrap();
+    let failed = || end("operator", AdmissionOutcome::Failed);
+    assert!(is_invalid(w.store.resolve_unknown(&receipt.admission, generation, failed()).await));
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    assert!(is_invalid(w.store.settle_turn(&fence, &turn, completed(), true).await));
+    w.store.release(&fence).await.unwrap();
+    for wrong in [Generation(generation.0 - 1), Generation(generation.0 + 1)] {
+        assert!(is_invalid(w.store.resolve_unknown(&receipt.admission, wrong, failed()).await));
+    }
+    assert_eq!(w.claim("c", "a").await, ClaimOutcome::Blocked);
+    let resolved = w.store.resolve_unknown(&receipt.admission, generation, failed()).await.unwrap();
+    assert_eq!((resolved.status, resolved.outcome), (AdmissionStatus::Terminal, Some(AdmissionOutcome::Failed)));
+    assert!(is_invalid(w.store.resolve_unknown(&receipt.admission, generation, failed()).await));
+    assert_eq!(w.store.turn(&turn).await.unwrap().reason.as_deref(), Some("operator"));
+    let (_, _, next) = w.start("c", "a").await;
+    assert_ne!(next.admission, receipt.admission);
+}
+
+pub(super) async fn s14_resolving_closes_the_transcript(w: &World) {
+    let (fence, turn, receipt) = w.begin("c", "a").await;
+    w.round(&fence, &turn, "round", vec![super::call("k1"), super::call("k2"), super::call("k3")]).await;
+    w.store.start_calls(&fence, &turn, &[super::call_id("k1"), super::call_id("k2")]).await.unwrap();
+    w.store.settle_call(&fence, &turn, &super::call_id("k1"), ok("done")).await.unwrap();
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    w.store.release(&fence).await.unwrap();
+    let failed = end("operator", AdmissionOutcome::Failed);
+    w.store.resolve_unknown(&receipt.admission, receipt.generation.unwrap(), failed).await.unwrap();
+    let rows = w.rows("c", View::Model).await;
+    let outcomes: Vec<_> = rows.iter().filter_map(|row| row.answers.as_ref()).map(|call| call.outcome).collect();
+    let want = [CallOutcome::Ok, CallOutcome::OutcomeUnknown, CallOutcome::Skipped];
+    assert_eq!(outcomes, want.map(Some));
+    let last = rows.last().unwrap();
+    assert_eq!((last.role, last.kind), (Role::Assistant, MessageKind::Boundary));
+    assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, rows.len() as u64);
+    // The next turn can go on.
+    w.begin("c", "b").await;
+}
+
+pub(super) async fn i04_a_steer_is_taken_once(w: &World) {
+    let (fence, turn, receipt) = w.begin("c", "a").await;
+    let make = |admission: &crate::AdmissionRecord| NewMessage {
+        kind: MessageKind::Steer,
+        ..NewMessage::text(message_id(&format!("row-{}", admission.request_id)), Role::User, admission.payload.clone())
+    };
+    assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
+    w.admit(input("c", "q", "queued")).await;
+    for request in ["s1", "s2"] {
+        w.admit(NewAdmission { intent: Intent::Steer, ..input("c", request, request) }).await;
+    }
+    let taken = w.store.take_steers(&fence, &turn, &make).await.unwrap();
+    assert_eq!(taken.iter().map(|a| a.payload.as_str()).collect::<Vec<_>>(), ["s1", "s2"]);
+    for steer in &taken {
+        assert_eq!(steer.receipt.outcome, Some(AdmissionOutcome::Completed));
+        assert_eq!((&steer.receipt.turn, steer.receipt.generation), (&Some(turn.clone()), receipt.generation));
+        assert_eq!(&w.store.admission(&steer.receipt.admission).await.unwrap(), steer);
+    }
+    assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
+    let texts: Vec<_> = w.rows("c", View::Model).await.into_iter().map(|row| row.content).collect();
+    assert_eq!(texts, ["hello", "s1", "s2"]);
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    // A steer that no turn was there for becomes a turn of its own, after those before it.
+    w.admit(NewAdmission { intent: Intent::Steer, ..input("c", "s3", "s3") }).await;
+    for request in ["q", "s3"] {
+        let (fence, turn, receipt) = w.start("c", "a").await;
+        assert_eq!(w.store.admission(&receipt.admission).await.unwrap().request_id, request);
+        w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    }
+}
+
+pub(super) async fn i27_hostile_content_is_kept_as_it_is(w: &World) {
+    let nasty = ["nul \0 in the middle", "👩‍👩‍👧‍👦🇩🇪", "{not json", "'; DROP TABLE messages; --", "\u{202e}abc", "%_\\", ""];
+    let line = "x".repeat(5_000_000);
+    for (number, content) in nasty.iter().copied().chain([line.as_str()]).enumerate() {
+        let name = format!("c{number}");
+        let request =
+            NewAdmission { principal: content[..content.len().min(40)].to_owned(), ..input(&name, "r", content) };
+        w.admit(request.clone()).await;
+        let (fence, turn, receipt) = w.start(&name, "a").await;
+        let record = w.another().await.admission(&receipt.admission).await.unwrap();
+        assert!(record.payload == content && record.principal == request.principal, "payload {number}");
+        let row = text(&format!("row{number}"), Role::User, content);
+        w.store.open_session(&fence, &turn, session(&name, None, &name), None, vec![row]).await.unwrap();
+        w.round(&fence, &turn, &format!("round{number}"), vec![super::call(&format!("k{number}"))]).await;
+        let call = super::call_id(&format!("k{number}"));
+        w.store.settle_call(&fence, &turn, &call, ok(content)).await.unwrap();
+        let rows = w.rows(&name, View::Model).await;
+        assert!(rows[0].content == content && rows[2].content == content, "content {number}");
+        w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    }
+    assert_eq!(w.store.search("in the MIDDLE", None, 10).await.unwrap().len(), 2, "search looks beyond a NUL");
+    assert_eq!(w.store.search("%_\\", None, 10).await.unwrap().len(), 2, "wild cards are plain text");
+    assert!(w.store.retire(&owner("nobody")).await.is_ok());
+}

@@ -1,0 +1,246 @@
+//! Inputs on SQLite.
+
+use async_trait::async_trait;
+use sqlx::SqliteConnection;
+
+use super::SqliteStore;
+use super::errors::map;
+use super::leases::END_TURN;
+use super::read::{admission, admission_columns, col, signed};
+use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
+use super::write::WriteTx;
+use crate::admission::{AdmissionEvent, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt};
+use crate::error::StoreError;
+use crate::ids::{AdmissionId, ConversationId, Generation, SessionId, TurnId};
+use crate::limits::QUEUE_MAX;
+use crate::message::{MessageKind, Role};
+use crate::rules::{self, conflict, invalid, not_found};
+use crate::session::{NewConversation, TitleSource};
+use crate::traits::AdmissionStore;
+use crate::turn::TurnEnd;
+
+const CREATE: &str = "INSERT INTO conversations (id, profile, source, title, title_source, revision, token, generation, \
+     seq, place, lease_expires_ms, lease_ttl_ms, freed_ms, message_count, created_ms, activity_ms) \
+     SELECT $1, $2, $3, $4, $5, 0, \
+     COALESCE((SELECT token FROM tombstones WHERE id = $1), 0), \
+     COALESCE((SELECT generation FROM tombstones WHERE id = $1), 0), \
+     COALESCE((SELECT seq FROM tombstones WHERE id = $1), 0), \
+     COALESCE((SELECT place FROM tombstones WHERE id = $1), 0), \
+     0, 0, $6, 0, $6, $6 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING";
+
+/// Takes the row of the conversation, gives a place, and counts those who wait.
+const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, place = place + 1, activity_ms = $2 \
+     WHERE id = $1 RETURNING place, (SELECT COUNT(*) FROM admissions a WHERE a.conversation_id = $1 AND \
+     a.status <> 'terminal')";
+
+const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
+     submitted_by, status, created_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9) ON CONFLICT DO NOTHING";
+
+const BY_KEY: &str = concat!(
+    "SELECT ",
+    admission_columns!(),
+    " FROM admissions WHERE conversation_id = $1 AND principal = $2 AND request_id = $3"
+);
+
+const BY_ID: &str = concat!("SELECT ", admission_columns!(), " FROM admissions WHERE id = $1");
+
+const SET_STATUS: &str = "UPDATE admissions SET status = $2, outcome = $3 WHERE id = $1";
+
+const BUMP: &str = "UPDATE conversations SET revision = revision + 1 WHERE id = $1 RETURNING tip, seq";
+
+/// Reserves a place for the row that closes a turn which an operator decided.
+const RESERVE: &str = "UPDATE conversations SET seq = seq + $2, message_count = message_count + $3 WHERE id = $1 \
+     RETURNING seq";
+
+pub(super) async fn by_id(conn: &mut SqliteConnection, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
+    let row = sqlx::query(BY_ID).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
+    admission(&row.ok_or_else(|| not_found("admission", id))?)
+}
+
+async fn create(conn: &mut SqliteConnection, new: &NewConversation, now: i64) -> Result<(), StoreError> {
+    let title = new.title.as_deref().and_then(rules::clean_title);
+    let source = title.is_some().then_some(TitleSource::User.as_str());
+    sqlx::query(CREATE)
+        .bind(new.id.as_str())
+        .bind(&new.profile)
+        .bind(&new.source)
+        .bind(title)
+        .bind(source)
+        .bind(now)
+        .execute(conn)
+        .await
+        .map_err(map)?;
+    Ok(())
+}
+
+async fn admit(mut tx: WriteTx<'_>, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+    let taken = sqlx::query(TAKE_PLACE).bind(input.conversation.as_str()).bind(now).fetch_optional(tx.conn()).await;
+    let taken = taken.map_err(map)?.ok_or_else(|| not_found("conversation", &input.conversation))?;
+    let (place, waiting): (i64, i64) = (col(&taken, 0)?, col(&taken, 1)?);
+    let inserted = sqlx::query(INSERT)
+        .bind(input.id.as_str())
+        .bind(input.conversation.as_str())
+        .bind(place)
+        .bind(&input.principal)
+        .bind(&input.request_id)
+        .bind(input.intent.as_str())
+        .bind(&input.payload)
+        .bind(input.submitted_by.as_str())
+        .bind(now)
+        .execute(tx.conn())
+        .await
+        .map_err(map)?;
+    if inserted.rows_affected() == 0 {
+        return known(tx, input).await;
+    }
+    if waiting >= QUEUE_MAX {
+        return Err(StoreError::Limit { what: "the queue of a conversation", limit: QUEUE_MAX.unsigned_abs() });
+    }
+    tx.commit().await?;
+    Ok(AdmitOutcome::Accepted(Receipt {
+        admission: input.id,
+        conversation: input.conversation,
+        seq: place,
+        status: AdmissionStatus::Queued,
+        outcome: None,
+        generation: None,
+        turn: None,
+    }))
+}
+
+/// The receipt of a request that was accepted before. Writes nothing.
+async fn known(mut tx: WriteTx<'_>, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
+    let row = sqlx::query(BY_KEY)
+        .bind(input.conversation.as_str())
+        .bind(&input.principal)
+        .bind(&input.request_id)
+        .fetch_optional(tx.conn())
+        .await
+        .map_err(map)?;
+    let Some(row) = row else { return Err(conflict("admission", &input.id)) };
+    let record = admission(&row)?;
+    tx.rollback().await?;
+    if record.intent != input.intent || record.payload != input.payload {
+        return Err(conflict("request", &input.request_id));
+    }
+    Ok(AdmitOutcome::Replayed(record.receipt))
+}
+
+/// Closes the transcript of a turn that an operator decided: each open call gets a result, and the last word is the
+/// program's.
+async fn close_transcript(
+    conn: &mut SqliteConnection,
+    conversation: &ConversationId,
+    turn: &TurnId,
+    end: &TurnEnd,
+    now: i64,
+) -> Result<(), StoreError> {
+    let closing = rules::resolved_row(conversation, turn, end)?;
+    let settled = settle_open_calls(conn, conversation, turn, now).await?;
+    let rows = rows_of_turn(conn, conversation, turn).await?;
+    let last = rows.last();
+    let is_closed =
+        last.is_none_or(|row| row.role == Role::Assistant && row.calls.is_empty() && row.kind != MessageKind::Hidden);
+    let session: Option<SessionId> = last.filter(|_| !is_closed).map(|row| row.session.clone());
+    let added = i64::from(session.is_some());
+    let row = sqlx::query(RESERVE)
+        .bind(conversation.as_str())
+        .bind(added)
+        .bind(settled + added)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(map)?;
+    if let Some(session) = session {
+        let place = Place { conversation, session: &session, turn, seq: col(&row, 0)?, now };
+        append(conn, place, &[closing]).await?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl AdmissionStore for SqliteStore {
+    async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
+        rules::check_admission(&input)?;
+        admit(self.write().await?, input, self.now()).await
+    }
+
+    async fn create_and_admit(
+        &self,
+        conversation: NewConversation,
+        input: NewAdmission,
+    ) -> Result<AdmitOutcome, StoreError> {
+        if conversation.id != input.conversation {
+            return Err(invalid("the input belongs to another conversation than the one to be created"));
+        }
+        rules::check_admission(&input)?;
+        let mut tx = self.write().await?;
+        let now = self.now();
+        create(tx.conn(), &conversation, now).await?;
+        admit(tx, input, now).await
+    }
+
+    async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
+        let mut conn = self.shared.readers.acquire().await.map_err(map)?;
+        by_id(&mut conn, id).await
+    }
+
+    async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
+        let mut tx = self.write().await?;
+        let mut receipt = by_id(tx.conn(), id).await?.receipt;
+        let (status, outcome) =
+            receipt.status.next(AdmissionEvent::Cancel).map_err(|refused| invalid(refused.to_string()))?;
+        receipt.status = status;
+        receipt.outcome = outcome;
+        sqlx::query(SET_STATUS)
+            .bind(id.as_str())
+            .bind(status.as_str())
+            .bind(outcome.map(|outcome| outcome.as_str()))
+            .execute(tx.conn())
+            .await
+            .map_err(map)?;
+        sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
+        tx.commit().await?;
+        Ok(receipt)
+    }
+
+    async fn resolve_unknown(
+        &self,
+        id: &AdmissionId,
+        generation: Generation,
+        end: TurnEnd,
+    ) -> Result<Receipt, StoreError> {
+        let mut tx = self.write().await?;
+        let now = self.now();
+        let mut receipt = by_id(tx.conn(), id).await?.receipt;
+        let (status, outcome) = receipt
+            .status
+            .next(AdmissionEvent::Resolve(end.outcome))
+            .map_err(|refused| invalid(refused.to_string()))?;
+        let turn = match (&receipt.turn, receipt.generation) {
+            (Some(turn), Some(known)) if known == generation => turn.clone(),
+            _ => return Err(invalid(format!("generation {} is not the one that is unknown", generation.0))),
+        };
+        close_transcript(tx.conn(), &receipt.conversation, &turn, &end, now).await?;
+        sqlx::query(END_TURN)
+            .bind(turn.as_str())
+            .bind(&end.reason)
+            .bind(&end.detail)
+            .bind(signed(end.api_calls))
+            .bind(now)
+            .execute(tx.conn())
+            .await
+            .map_err(map)?;
+        receipt.status = status;
+        receipt.outcome = outcome;
+        sqlx::query(SET_STATUS)
+            .bind(id.as_str())
+            .bind(status.as_str())
+            .bind(outcome.map(|outcome| outcome.as_str()))
+            .execute(tx.conn())
+            .await
+            .map_err(map)?;
+        sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
+        tx.commit().await?;
+        Ok(receipt)
+    }
+}

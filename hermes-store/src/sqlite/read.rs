@@ -1,0 +1,245 @@
+//! From rows of the database to the store's types. What does not parse is damage, and is said to be.
+
+use bytes::Bytes;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row as _, Sqlite, SqliteConnection, Type};
+
+use super::errors::map;
+use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus, Intent, Receipt};
+use crate::error::StoreError;
+use crate::ids::{AdmissionId, CallId, ConversationId, Generation, InvalidId, MessageId, OwnerId, SessionId, TurnId};
+use crate::limits::ROUND_MAX_CALLS;
+use crate::message::{ApiContent, MessageKind, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage};
+use crate::round::{CallOutcome, JournalState, NewCall, ReplaySafety};
+
+/// Columns of [`admission`].
+macro_rules! admission_columns {
+    () => {
+        "id, conversation_id, seq, principal, request_id, intent, payload, submitted_by, status, outcome, generation, \
+         turn_id, created_ms"
+    };
+}
+pub(super) use admission_columns;
+
+/// Columns of [`message`].
+macro_rules! message_columns {
+    () => {
+        "id, session_id, turn_id, seq, role, kind, state, content, api_content, reasoning, sidecar_issuer, sidecar, \
+         finish, call_id, meta, created_ms"
+    };
+}
+pub(super) use message_columns;
+
+/// Columns of [`call`].
+macro_rules! call_columns {
+    () => {
+        "id, result_id, provider_id, name, arguments, replay, state, outcome, assistant_id, written_ms"
+    };
+}
+pub(super) use call_columns;
+
+/// One column.
+pub(super) fn col<'r, T>(row: &'r SqliteRow, index: usize) -> Result<T, StoreError>
+where
+    T: Decode<'r, Sqlite> + Type<Sqlite>,
+{
+    row.try_get(index).map_err(map)
+}
+
+/// A column that holds a word of a closed list, or an id.
+pub(super) fn word<T>(row: &SqliteRow, index: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
+    let text: &str = col(row, index)?;
+    parse(text).ok_or_else(|| damaged(index, text))
+}
+
+/// As [`word`], where the column may be empty.
+pub(super) fn word_or_null<T>(
+    row: &SqliteRow,
+    index: usize,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, StoreError> {
+    let text: Option<&str> = col(row, index)?;
+    text.map(|text| parse(text).ok_or_else(|| damaged(index, text))).transpose()
+}
+
+fn damaged(index: usize, text: &str) -> StoreError {
+    let head: String = text.chars().take(40).collect();
+    StoreError::Corrupt { detail: format!("column {index} holds {head:?}, which no version wrote") }
+}
+
+/// Makes the parser of an id into one of [`word`].
+pub(super) fn id<T>(parse: impl Fn(&str) -> Result<T, InvalidId>) -> impl Fn(&str) -> Option<T> {
+    move |text| parse(text).ok()
+}
+
+/// A count that is stored as a signed number.
+pub(super) fn count(row: &SqliteRow, index: usize) -> Result<u64, StoreError> {
+    let number: i64 = col(row, index)?;
+    u64::try_from(number).map_err(|_| damaged(index, &number.to_string()))
+}
+
+/// A count as the signed number that is stored.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A size as the signed number that a statement takes.
+pub(super) fn size(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// An admission from [`admission_columns`].
+pub(super) fn admission(row: &SqliteRow) -> Result<AdmissionRecord, StoreError> {
+    Ok(AdmissionRecord {
+        receipt: Receipt {
+            admission: word(row, 0, id(AdmissionId::parse))?,
+            conversation: word(row, 1, id(ConversationId::parse))?,
+            seq: col(row, 2)?,
+            status: word(row, 8, AdmissionStatus::parse)?,
+            outcome: word_or_null(row, 9, AdmissionOutcome::parse)?,
+            generation: col::<Option<i64>>(row, 10)?.map(Generation),
+            turn: word_or_null(row, 11, id(TurnId::parse))?,
+        },
+        principal: col(row, 3)?,
+        request_id: col(row, 4)?,
+        intent: word(row, 5, Intent::parse)?,
+        payload: col(row, 6)?,
+        submitted_by: word(row, 7, id(OwnerId::parse))?,
+        created_at_ms: col(row, 12)?,
+    })
+}
+
+fn role(word: &str) -> Option<Role> {
+    [Role::User, Role::Assistant, Role::Tool].into_iter().find(|role| role.as_str() == word)
+}
+
+fn row_state(word: &str) -> Option<RowState> {
+    match word {
+        "active" => Some(RowState::Active),
+        "compacted" => Some(RowState::Compacted),
+        "superseded" => Some(RowState::Superseded),
+        _ => None,
+    }
+}
+
+/// A row of the transcript from [`message_columns`], without its calls; and the call that it answers.
+pub(super) fn message(row: &SqliteRow) -> Result<(StoredMessage, Option<CallId>), StoreError> {
+    let sidecar = match (col::<Option<String>>(row, 10)?, col::<Option<Vec<u8>>>(row, 11)?) {
+        (Some(issuer), Some(bytes)) => Some(Sidecar { issuer, bytes: Bytes::from(bytes) }),
+        _ => None,
+    };
+    let meta: Option<&str> = col(row, 14)?;
+    let meta = meta.map(serde_json::from_str).transpose();
+    let meta = meta.map_err(|error| StoreError::Corrupt { detail: format!("facts of a row: {error}") })?;
+    let stored = StoredMessage {
+        id: word(row, 0, id(MessageId::parse))?,
+        session: word(row, 1, id(SessionId::parse))?,
+        turn: word(row, 2, id(TurnId::parse))?,
+        seq: col(row, 3)?,
+        role: word(row, 4, role)?,
+        kind: word(row, 5, MessageKind::parse)?,
+        state: word(row, 6, row_state)?,
+        content: col(row, 7)?,
+        api_content: col::<Option<Vec<u8>>>(row, 8)?.map(|bytes| ApiContent(Bytes::from(bytes))),
+        reasoning: col(row, 9)?,
+        sidecar,
+        finish: col(row, 12)?,
+        calls: Vec::new(),
+        answers: None,
+        meta,
+        created_at_ms: col(row, 15)?,
+    };
+    Ok((stored, word_or_null(row, 13, id(CallId::parse))?))
+}
+
+/// A call of the journal.
+#[derive(Debug, Clone)]
+pub(super) struct CallRow {
+    pub(super) new: NewCall,
+    pub(super) state: JournalState,
+    pub(super) outcome: Option<CallOutcome>,
+    pub(super) assistant: MessageId,
+    pub(super) written_ms: i64,
+}
+
+impl CallRow {
+    fn stored(&self) -> StoredCall {
+        StoredCall {
+            call: self.new.call.clone(),
+            provider_id: self.new.provider_id.clone(),
+            name: self.new.name.clone(),
+            arguments: self.new.arguments.clone(),
+            replay: self.new.replay,
+            state: self.state,
+            outcome: self.outcome,
+        }
+    }
+}
+
+/// A call from [`call_columns`].
+pub(super) fn call(row: &SqliteRow) -> Result<CallRow, StoreError> {
+    Ok(CallRow {
+        new: NewCall {
+            call: word(row, 0, id(CallId::parse))?,
+            result: word(row, 1, id(MessageId::parse))?,
+            provider_id: col(row, 2)?,
+            name: col(row, 3)?,
+            arguments: col(row, 4)?,
+            replay: word(row, 5, ReplaySafety::parse)?,
+            preset: None,
+        },
+        state: word(row, 6, JournalState::parse)?,
+        outcome: word_or_null(row, 7, CallOutcome::parse)?,
+        assistant: word(row, 8, id(MessageId::parse))?,
+        written_ms: col(row, 9)?,
+    })
+}
+
+const CALLS_OF_PAGE: &str = concat!(
+    "SELECT ",
+    call_columns!(),
+    " FROM calls WHERE conversation_id = $1 AND result_seq BETWEEN $2 AND $3 ORDER BY result_seq"
+);
+
+/// Joins the calls to rows that were read in the same snapshot.
+pub(super) async fn join_calls(
+    conn: &mut SqliteConnection,
+    conversation: &ConversationId,
+    rows: Vec<(StoredMessage, Option<CallId>)>,
+) -> Result<Vec<StoredMessage>, StoreError> {
+    let needs = rows.iter().any(|(row, answers)| answers.is_some() || row.role == Role::Assistant);
+    let (Some(first), Some(last), true) = (rows.first(), rows.last(), needs) else {
+        return Ok(rows.into_iter().map(|(row, _)| row).collect());
+    };
+    // The results of a round stand right behind it.
+    let (from, to) = (first.0.seq, last.0.seq.saturating_add(size(ROUND_MAX_CALLS)));
+    let calls = sqlx::query(CALLS_OF_PAGE).bind(conversation.as_str()).bind(from).bind(to).fetch_all(conn).await;
+    let calls: Vec<CallRow> = calls.map_err(map)?.iter().map(call).collect::<Result<_, _>>()?;
+    let mut by_row: std::collections::HashMap<&str, Vec<StoredCall>> = std::collections::HashMap::new();
+    let mut by_id: std::collections::HashMap<&str, &CallRow> = std::collections::HashMap::new();
+    for one in &calls {
+        by_row.entry(one.assistant.as_str()).or_default().push(one.stored());
+        by_id.insert(one.new.call.as_str(), one);
+    }
+    let join = |(mut row, answers): (StoredMessage, Option<CallId>)| {
+        row.calls = by_row.remove(row.id.as_str()).unwrap_or_default();
+        row.answers = answers.and_then(|call| by_id.get(call.as_str()).map(|call| call.stored()));
+        row
+    };
+    Ok(rows.into_iter().map(join).collect())
+}
+
+/// The row as it was appended.
+pub(super) fn as_new(row: &StoredMessage) -> NewMessage {
+    NewMessage {
+        id: row.id.clone(),
+        role: row.role,
+        kind: row.kind,
+        content: row.content.clone(),
+        api_content: row.api_content.clone(),
+        reasoning: row.reasoning.clone(),
+        sidecar: row.sidecar.clone(),
+        finish: row.finish.clone(),
+        meta: row.meta.clone(),
+    }
+}

@@ -1,0 +1,120 @@
+//! The conformance suite on both stores: one test for each case and store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hermes_store::conformance::{Backend, CASES};
+use hermes_store::memory::MemoryStore;
+use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use hermes_store::{Clock, LivenessProbe, Store};
+
+#[derive(Default)]
+struct Memory(tokio::sync::OnceCell<MemoryStore>);
+
+#[async_trait]
+impl Backend for Memory {
+    async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store> {
+        let store = self.0.get_or_init(|| async { MemoryStore::new(clock) }).await.clone();
+        store.set_probe(probe);
+        Arc::new(store)
+    }
+}
+
+struct Sqlite {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Default for Sqlite {
+    fn default() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { path: dir.path().join("hermes.db"), _dir: dir }
+    }
+}
+
+#[async_trait]
+impl Backend for Sqlite {
+    async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store> {
+        let options =
+            SqliteOptions { synchronous: Synchronous::Normal, probe, ..SqliteOptions::new(&self.path, clock) };
+        Arc::new(SqliteStore::open(options).await.unwrap())
+    }
+}
+
+macro_rules! suite {
+    ($($name:ident),* $(,)?) => {
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        mod memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                hermes_store::conformance::run(stringify!($name), Box::new(super::Memory::default())).await;
+            })*
+        }
+
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                hermes_store::conformance::run(stringify!($name), Box::new(super::Sqlite::default())).await;
+            })*
+        }
+    };
+}
+
+suite! {
+    i01_an_accepted_input_is_seen_by_every_handle,
+    i02_the_same_request_gives_the_same_receipt,
+    i02_other_content_under_the_same_request_writes_nothing,
+    s3_concurrent_submits_of_one_request_make_one_row,
+    i03_inputs_start_in_their_order,
+    s6_a_blocked_conversation_delays_no_other,
+    s8_a_started_input_cannot_be_cancelled,
+    c4_the_same_text_twice_is_two_inputs,
+    limits_of_inputs_are_kept,
+    i06_a_requeued_input_keeps_its_place,
+    i06_resolving_needs_the_exact_generation,
+    s14_resolving_closes_the_transcript,
+    i04_a_steer_is_taken_once,
+    i27_hostile_content_is_kept_as_it_is,
+    i07_every_write_with_an_old_token_is_refused,
+    i08_tokens_and_generations_only_grow,
+    i09_a_sleeper_that_wakes_changes_nothing,
+    i10_a_proved_death_frees_the_lease_at_once,
+    i10_a_silent_owner_is_replaced,
+    i10_a_live_owner_is_never_replaced,
+    i10_a_retired_owner_leaves_nothing_behind,
+    i11_a_released_lease_is_free_at_once,
+    d3_a_clock_that_goes_back_lets_nobody_wait_for_hours,
+    s7_one_of_many_claimers_gets_the_input,
+    s22_an_expired_lease_that_nobody_took_lives_on,
+    own_inputs_first_and_orphans_after_a_while,
+    a_crashed_turn_is_found_by_the_next_claim,
+    an_unknown_head_blocks_but_a_lease_is_given,
+    a_waiter_sees_the_change,
+    i12_a_recorded_round_is_seen_before_anything_runs,
+    i13_a_turn_with_an_open_call_cannot_end,
+    i13_results_stand_in_call_order,
+    i14_the_journal_tells_what_began,
+    i16_a_turn_ends_once,
+    i17_the_same_row_twice_is_one_row,
+    i17_other_bytes_under_the_same_id_are_refused,
+    i17_a_round_may_be_repeated,
+    s29_a_refused_batch_leaves_nothing,
+    i20_a_session_has_one_child,
+    i19_bytes_come_back_as_they_were,
+    s40_usage_is_counted_once,
+    pages_and_views_show_what_they_say,
+    d4_titles_are_cleaned_and_may_repeat,
+    a_weaker_title_changes_nothing,
+    conversations_are_listed_newest_first,
+    search_finds_what_people_see,
+    i08_a_deleted_conversation_keeps_its_counters,
+    route_generations_only_grow,
+}
+
+#[test]
+fn every_case_is_a_test() {
+    let known: Vec<_> = CASES.iter().map(|(name, _)| *name).collect();
+    assert_eq!(NAMES, known);
+}
