@@ -71,6 +71,20 @@ pub trait Inbox: Send {
     fn next(&mut self) -> BoxFuture<'_, Option<ServerMessage>>;
 }
 
+impl Caller for crate::Caller {
+    fn call(&self, request: Request) -> BoxFuture<'static, Result<Response, RpcError>> {
+        let caller = self.clone();
+        // The inherent method, not this one.
+        Box::pin(async move { crate::Caller::call(&caller, request).await })
+    }
+}
+
+impl Inbox for crate::Client {
+    fn next(&mut self) -> BoxFuture<'_, Option<ServerMessage>> {
+        Box::pin(crate::Client::next(self))
+    }
+}
+
 /// Serves one client until it closes its end, then stops the turns that it began and finishes what runs.
 ///
 /// # Errors
