@@ -119,10 +119,10 @@ fn one(text: &str) -> (usize, Assignment) {
         Some(quote @ ('"' | '\'')) => match quoted(&value[1..], quote) {
             Some((value, used)) => {
                 let after = start + 1 + used;
-                let end = text[after..].find('\n').map_or(text.len(), |at| after + at + 1);
-                let tail = text[after..end].trim();
+                let last = text[after..].find('\n').map_or(text.len(), |at| after + at + 1);
+                let tail = text[after..last].trim();
                 if tail.is_empty() || tail.starts_with('#') {
-                    (end, Ok(Some((name.to_owned(), value))))
+                    (last, Ok(Some((name.to_owned(), value))))
                 } else {
                     (end, Err("there is text after the closing quote"))
                 }

@@ -3,12 +3,15 @@
 //! Nothing here keeps global state. The process environment is read once, by [`Env::of_process`], and every other
 //! function takes values and gives values.
 
+pub mod check;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;
 pub mod dotenv;
+pub mod edit;
 pub mod env;
 pub mod error;
 mod files;
+mod near;
 mod raw;
 pub mod scope;
 mod values;
