@@ -15,6 +15,7 @@ mod near;
 mod raw;
 pub mod scope;
 mod values;
+pub mod written;
 
 pub use config::{
     AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, Synchronous,
