@@ -1,1 +1,7 @@
-//! Placeholder while the seams are written.
+//! What tests and benches of the whole program share: a scripted model server, a home of its own for each test, and
+//! programs that run longer than a test may.
+
+pub mod crash;
+pub mod home;
+pub mod plan;
+pub mod server;
