@@ -128,3 +128,30 @@ fn i24_no_key_is_in_an_error() {
     assert!(!error.message.contains("sk-abc"), "{}", error.message);
     assert!(error.message.contains("Check the API key"), "{}", error.message);
 }
+
+proptest::proptest! {
+    #[test]
+    fn i27_no_body_can_crash_the_classifier(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+        words in "(context length|try again in|sk-|bearer|[0-9]{1,25}|tokens|>|\\+| |,|[.]|é|🦀|\"|\\{|[a-z]{1,3}){0,30}",
+        status in 300u16..600,
+    ) {
+        let json = serde_json::json!({"error": {"message": words, "code": status}}).to_string();
+        let header = |_: &str| Some(words.clone());
+        for body in [bytes.as_slice(), words.as_bytes(), json.as_bytes()] {
+            for status in [None, Some(status)] {
+                let error = classify(&Failure {
+                    status,
+                    headers: &header,
+                    body,
+                    aggregator: true,
+                    now: SystemTime::UNIX_EPOCH,
+                    route: "r",
+                    secrets: &["x"],
+                });
+                proptest::prop_assert!(error.message.len() < MAX_MESSAGE_BYTES + 300);
+                proptest::prop_assert!(error.retry_after_ms.is_none_or(|wait| wait <= MAX_RETRY_AFTER_MS));
+            }
+        }
+    }
+}

@@ -439,3 +439,19 @@ proptest! {
         prop_assert_eq!(decode(&pieces, StreamEnd::Closed), decode(&[bytes], StreamEnd::Closed));
     }
 }
+
+proptest! {
+    #[test]
+    fn i27_no_bytes_can_crash_the_decoder(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        inner in "[\\[\\]{}\":,a-z0-9\\\\ué🦀 ]{0,80}",
+    ) {
+        let frame = format!("data: {{\"choices\":[{{\"delta\":{{{inner}}}}}],\"error\":{inner}}}\n\n");
+        let string = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{inner}\"}}}}]}}\n\n");
+        for body in [bytes.as_slice(), inner.as_bytes(), frame.as_bytes(), string.as_bytes()] {
+            // Whatever it is, there is exactly one end.
+            let answer = decode(&[body], StreamEnd::Closed);
+            prop_assert_ne!(answer.end, Err((ErrorClass::BadResponse, "no end".to_owned())));
+        }
+    }
+}
