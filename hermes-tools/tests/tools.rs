@@ -1,5 +1,7 @@
 //! Tools, executor and policy together, with real processes and files.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "tools/bench.rs"]
 mod bench;
 #[path = "tools/executor.rs"]

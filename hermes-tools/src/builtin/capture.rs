@@ -12,7 +12,7 @@ const HEAD_BYTES: usize = 256 * 1024;
 const TAIL_BYTES: usize = 256 * 1024;
 
 /// Largest file of one command's output, in bytes. More is counted and not kept.
-const FILE_MAX_BYTES: u64 = 256 * 1024 * 1024;
+const FILE_MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Output of one command.
 pub(super) struct Capture {

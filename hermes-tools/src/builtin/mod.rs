@@ -6,6 +6,7 @@ mod clarify;
 mod edit;
 mod files;
 mod group;
+mod marker;
 mod patch;
 mod process_manage;
 pub(crate) mod processes;

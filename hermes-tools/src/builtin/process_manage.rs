@@ -73,7 +73,7 @@ impl Tool for ProcessManage {
         }
         let data = text(call, "data");
         let command = match cx.session.processes.find(text(call, "session_id")) {
-            Some(process) => process.line_with(data),
+            Some(process) => process.written_with(data),
             None => return Risk::None,
         };
         Risk::Command { command, workdir: cx.session.cwd() }

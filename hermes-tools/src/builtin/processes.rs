@@ -22,6 +22,9 @@ const BUFFER_BYTES: usize = 200_000;
 /// Writes to a process's input that may wait.
 const INPUT_QUEUE: usize = 16;
 
+/// Input of a process that is judged together, in bytes.
+const WRITTEN_MAX_BYTES: usize = 64 * 1024;
+
 /// Time between TERM and KILL, in milliseconds.
 const TERM_GRACE_MS: u64 = 1_000;
 
@@ -73,8 +76,9 @@ pub(crate) struct Process {
     pub(crate) command: String,
     started: Instant,
     output: Mutex<Rolling>,
-    /// The part of the last input line that has no end yet: the policy judges whole lines.
-    line: Mutex<String>,
+    /// What was written to its input: a command may be spread over several writes, and what is set in one counts in
+    /// the next, so the policy judges all of it.
+    written: Mutex<String>,
     exit: watch::Receiver<Option<i32>>,
     input: mpsc::Sender<Input>,
     group: Mutex<Group>,
@@ -114,9 +118,9 @@ impl Process {
         }
     }
 
-    /// What the process would have read as its current line after `data` is written.
-    pub(crate) fn line_with(&self, data: &str) -> String {
-        format!("{}{data}", lock(&self.line))
+    /// What the process will have read after `data` is written.
+    pub(crate) fn written_with(&self, data: &str) -> String {
+        format!("{}{data}", lock(&self.written))
     }
 
     /// Writes to its input.
@@ -125,10 +129,12 @@ impl Process {
         let (tell, told) = oneshot::channel();
         self.input.send(Input::Bytes(data.as_bytes().to_vec(), tell)).await.map_err(|_| closed())?;
         told.await.map_err(|_| closed())??;
-        let mut line = lock(&self.line);
-        line.push_str(data);
-        if let Some(end) = line.rfind('\n') {
-            line.drain(..=end);
+        let mut written = lock(&self.written);
+        written.push_str(data);
+        // Never inside a line: half a command would be judged as another one.
+        while written.len() > WRITTEN_MAX_BYTES {
+            let Some(end) = written.find('\n') else { break };
+            written.drain(..=end);
         }
         Ok(())
     }
@@ -195,7 +201,7 @@ impl ProcessTable {
             command: command.to_owned(),
             started: Instant::now(),
             output: Mutex::default(),
-            line: Mutex::default(),
+            written: Mutex::default(),
             exit,
             input,
             group: Mutex::new(group),

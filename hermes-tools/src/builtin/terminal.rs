@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::arguments::{failed, flag, number, text};
 use super::capture::Capture;
+use super::marker::Marker;
 use super::spawn::{self, Spawned};
 use crate::approval::{Authorized, Risk};
 use crate::text::{clean_controls, cut_chars, error_json, head_tail, strip_ansi};
@@ -44,9 +45,6 @@ const EXIT_INTERRUPTED: i32 = 130;
 
 /// Longest label, in characters.
 const LABEL_MAX_CHARS: usize = 200;
-
-/// Begins and ends the note in which the shell tells its last working directory (ASCII record separator).
-const MARK: char = '\u{1e}';
 
 /// Runs shell commands.
 pub(super) struct Terminal {
@@ -89,8 +87,8 @@ impl Terminal {
     async fn foreground(&self, call: &Call, cx: &ToolContext, limit: Duration) -> CallReport {
         let workdir = workdir(call, cx);
         let tracked = text(call, "workdir").is_empty();
-        let mark = format!("{MARK}cwd:{:016x}:", fingerprint(&call.id));
-        let script = script(text(call, "command"), &mark);
+        let marker = Marker::new(fingerprint(&call.id));
+        let script = marker.script(text(call, "command"));
         let env = spawn::environment(cx.session.config());
         let spawned = match spawn::spawn(&script, &workdir, &env, false) {
             Ok(spawned) => spawned,
@@ -101,12 +99,13 @@ impl Terminal {
                 call.id.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(64).collect();
             home.join("cache").join("terminal").join(format!("{name}-{:016x}.txt", fingerprint(&workdir)))
         });
-        let mut capture = Capture::new(path);
-        let end = follow(spawned, &mut capture, cx, limit, &mark).await;
-        let (output, cwd) = take_mark(&mut capture, &mark);
+        let mut sink = Sink { capture: Capture::new(path), marker, cx, cut: Vec::new() };
+        let end = follow(spawned, &mut sink, limit).await;
+        let (mut capture, cwd) = sink.finish().await;
         if let (true, Some(cwd)) = (tracked, cwd) {
             cx.session.set_cwd(cwd);
         }
+        let output = capture.text().0;
         report(call, end, output, &mut capture).await
     }
 }
@@ -175,11 +174,6 @@ fn background_by_hand(command: &str) -> Option<&'static str> {
     )
 }
 
-/// The command, with a note of the last working directory at its end, whatever way it ends.
-fn script(command: &str, mark: &str) -> String {
-    format!("trap 'printf \"%s\" \"{mark}$PWD{MARK}\"' EXIT\n{command}\n")
-}
-
 fn not_started(error: &std::io::Error, workdir: &std::path::Path) -> CallReport {
     if workdir.is_dir() {
         failed(format!("the command could not be started: {error}"))
@@ -197,23 +191,65 @@ enum End {
     Lost,
 }
 
+/// Where a command's output goes: into the capture and to the screen.
+struct Sink<'a> {
+    capture: Capture,
+    marker: Marker,
+    cx: &'a ToolContext,
+    /// The beginning of a character whose rest has not come.
+    cut: Vec<u8>,
+}
+
+impl Sink<'_> {
+    async fn take(&mut self, bytes: &[u8]) {
+        let bytes = self.marker.filter(bytes);
+        self.push(&bytes).await;
+    }
+
+    async fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.capture.push(bytes).await;
+        let mut seen = std::mem::take(&mut self.cut);
+        seen.extend_from_slice(bytes);
+        if let Err(error) = std::str::from_utf8(&seen)
+            && error.error_len().is_none()
+        {
+            self.cut = seen.split_off(error.valid_up_to());
+        }
+        let text = String::from_utf8_lossy(&seen);
+        let text = clean_controls(&strip_ansi(&text)).into_owned();
+        if !text.is_empty() {
+            (self.cx.progress)(CallProgress::Output { text });
+        }
+    }
+
+    /// What was captured, and the command's last working directory.
+    async fn finish(mut self) -> (Capture, Option<PathBuf>) {
+        let (rest, cwd) = self.marker.finish();
+        self.push(&rest).await;
+        (self.capture, cwd)
+    }
+}
+
 /// Reads a command's output until it ends, or ends it.
-async fn follow(spawned: Spawned, capture: &mut Capture, cx: &ToolContext, limit: Duration, mark: &str) -> End {
+async fn follow(spawned: Spawned, sink: &mut Sink<'_>, limit: Duration) -> End {
     let Spawned { mut child, mut group, mut output, .. } = spawned;
     let mut buffer = vec![0; READ_BYTES];
     let deadline = Instant::now() + limit;
     let mut open = true;
     let end = loop {
         tokio::select! {
-            // Output first, so that nothing that was printed before the end is late.
+            // Output last: a command that never stops printing must not keep the others from being heard.
             biased;
-            () = cx.cancel.cancelled() => break End::Interrupted,
-            read = output.read(&mut buffer), if open => match read {
-                Ok(0) | Err(_) => open = false,
-                Ok(n) => take(&buffer[..n], capture, cx, mark).await,
-            },
-            status = child.wait() => break status.map_or(End::Lost, |status| End::Exit(spawn::exit_code(status))),
+            () = sink.cx.cancel.cancelled() => break End::Interrupted,
             () = tokio::time::sleep_until(deadline) => break End::TimedOut(limit),
+            status = child.wait() => break status.map_or(End::Lost, |status| End::Exit(spawn::exit_code(status))),
+            read = output.read(&mut buffer), if open => match read {
+                Ok(n) if n > 0 => sink.take(&buffer[..n]).await,
+                _ => open = false,
+            },
         }
     };
     match end {
@@ -234,32 +270,14 @@ async fn follow(spawned: Spawned, capture: &mut Capture, cx: &ToolContext, limit
     while open {
         let silence = Instant::now() + Duration::from_millis(DRAIN_SILENCE_MS);
         match tokio::time::timeout_at(silence.min(drain_end), output.read(&mut buffer)).await {
-            Ok(Ok(n)) if n > 0 => take(&buffer[..n], capture, cx, mark).await,
+            Ok(Ok(n)) if n > 0 => sink.take(&buffer[..n]).await,
             _ => open = false,
+        }
+        if Instant::now() >= drain_end {
+            open = false;
         }
     }
     end
-}
-
-async fn take(bytes: &[u8], capture: &mut Capture, cx: &ToolContext, mark: &str) {
-    capture.push(bytes).await;
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.split(mark).next().unwrap_or("");
-    if !text.is_empty() {
-        let text = clean_controls(&strip_ansi(text)).into_owned();
-        (cx.progress)(CallProgress::Output { text });
-    }
-}
-
-/// The captured text without the note of the working directory, and what that says.
-fn take_mark(capture: &mut Capture, mark: &str) -> (String, Option<PathBuf>) {
-    let (mut text, _) = capture.text();
-    let Some(start) = text.rfind(mark) else { return (text, None) };
-    let Some(length) = text[start + mark.len()..].find(MARK) else { return (text, None) };
-    let end = start + mark.len() + length;
-    let cwd = PathBuf::from(&text[start + mark.len()..end]);
-    text.replace_range(start..end + MARK.len_utf8(), "");
-    (text, Some(cwd).filter(|cwd| cwd.is_absolute()))
 }
 
 async fn report(call: &Call, end: End, output: String, capture: &mut Capture) -> CallReport {

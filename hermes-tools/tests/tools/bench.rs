@@ -136,7 +136,7 @@ impl Bench {
     }
 
     /// A call; its id is `c` and its place.
-    pub(crate) fn call(&self, index: usize, name: &str, arguments: serde_json::Value) -> PreparedCall {
+    pub(crate) fn call(&self, index: usize, name: &str, arguments: &serde_json::Value) -> PreparedCall {
         match self.registry.prepare(index, &format!("c{index}"), name, &arguments.to_string()) {
             Ok(call) => call,
             Err(report) => panic!("{}", report.content),
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     pub(crate) fn batch(&self, calls: &[(&str, serde_json::Value)]) -> Vec<PreparedCall> {
-        calls.iter().enumerate().map(|(at, (name, arguments))| self.call(at, name, arguments.clone())).collect()
+        calls.iter().enumerate().map(|(at, (name, arguments))| self.call(at, name, arguments)).collect()
     }
 
     pub(crate) async fn run(&self, calls: &[(&str, serde_json::Value)], witness: &Witness) -> Result<(), Halt> {

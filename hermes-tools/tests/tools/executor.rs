@@ -242,7 +242,7 @@ async fn t21_a_result_that_cannot_be_written_ends_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_person_is_asked_one_thing_at_a_time_and_the_same_thing_once() {
+async fn t32_one_person_is_asked_one_thing_at_a_time_and_the_same_thing_once() {
     let approver = FixedApprover::new(ApprovalAnswer::Once).thinking_ms(1_000);
     let mut bench = Bench::with(PolicyConfig::default(), approver);
     let risk = Risk::Command { command: "rm -rf build".to_owned(), workdir: bench.work() };

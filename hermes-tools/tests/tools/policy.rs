@@ -61,6 +61,8 @@ async fn t29_what_is_written_to_a_background_shell_meets_the_same_gate() {
     denied(&bench, "process_manage", write("submit", "echo forbidden")).await;
     bench.ok("process_manage", write("write", "echo forb")).await;
     denied(&bench, "process_manage", write("submit", "idden")).await;
+    bench.ok("process_manage", write("submit", "ing; X=forbidden")).await;
+    denied(&bench, "process_manage", write("submit", "echo $X")).await;
     bench.context().session.shutdown().await;
 }
 
