@@ -82,10 +82,10 @@ pub(crate) fn expand(word: &Word, state: &State, inner: &mut Inner) -> Vec<Arg> 
                 let value = value.or_else(|| default.clone()).unwrap_or_default();
                 append(&mut args, &mut current, &value, *quoted, certain);
             }
-            Piece::Output { script } => {
+            Piece::Output { script, quoted } => {
                 let value = printed(script, state);
                 let certain = value.is_some();
-                append(&mut args, &mut current, &value.unwrap_or_default(), false, certain);
+                append(&mut args, &mut current, &value.unwrap_or_default(), *quoted, certain);
                 inner.push(script.clone());
             }
             Piece::Process { script } => {
@@ -108,15 +108,18 @@ fn is_glob(text: &str) -> bool {
     text.contains(['*', '?']) || text.split_once('[').is_some_and(|(_, rest)| rest.contains(']'))
 }
 
+/// Separates the values that a variable may have. All of them are looked at, as if they stood side by side.
+pub(crate) const EITHER: char = '\u{1f}';
+
 /// Adds a value; outside of quotes white space in it splits.
 fn append(args: &mut Vec<Arg>, current: &mut Option<Arg>, value: &str, quoted: bool, certain: bool) {
-    if quoted {
+    if quoted && !value.contains(EITHER) {
         let arg = current.get_or_insert_with(|| Arg::known(""));
         arg.text.push_str(value);
         arg.known &= certain;
         return;
     }
-    let mut parts = value.split([' ', '\t', '\n']).peekable();
+    let mut parts = value.split([' ', '\t', '\n', EITHER]).peekable();
     while let Some(part) = parts.next() {
         if !part.is_empty() || !certain {
             let arg = current.get_or_insert_with(|| Arg::known(""));

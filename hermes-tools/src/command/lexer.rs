@@ -15,7 +15,7 @@ pub(crate) enum Piece {
     /// forms that change the value.
     Variable { name: String, quoted: bool, default: Option<String>, plain: bool },
     /// The output of commands.
-    Output { script: Script },
+    Output { script: Script, quoted: bool },
     /// A file that holds the output of commands, or that feeds them (`<(...)`, `>(...)`).
     Process { script: Script },
     /// A number that is worked out; it can be no command and no option.
@@ -67,7 +67,7 @@ pub(crate) struct Script {
 
 /// Reserved words after which a command may stand.
 const RESERVED: &[&str] =
-    &["if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time", "coproc", "esac"];
+    &["if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "coproc", "esac"];
 
 /// Reads a text.
 pub(crate) fn lex(text: &str) -> Script {
@@ -236,7 +236,16 @@ impl Lexer {
                 draft.touch().words.push(word);
                 self.condition(draft);
             }
+            Some("time") => {
+                // Its own option; what is timed follows.
+                self.spaces();
+                if self.peek_at(2).is_none_or(char::is_whitespace) {
+                    self.eat("-p");
+                }
+            }
             Some(reserved) if RESERVED.contains(&reserved) => {}
+            // `coproc NAME {`: a brace alone begins commands. Elsewhere it is a word, and separating there loses nothing.
+            _ if word.plain().as_deref() == Some("{") => draft.end(false),
             Some("function") => {
                 // The name that follows is no command.
                 self.spaces();
@@ -349,13 +358,13 @@ impl Lexer {
             match c {
                 '\\' => inner.at += 2,
                 '$' => inner.dollar(&mut word, true, &mut problems),
-                '`' => inner.backticks(&mut word),
+                '`' => inner.backticks(&mut word, true),
                 _ => inner.at += 1,
             }
         }
         draft.script.problems.extend(problems);
         for piece in word.pieces {
-            if let Piece::Output { script } = piece {
+            if let Piece::Output { script, .. } = piece {
                 draft.script.problems.extend(script.problems);
                 draft.script.items.push(Item::Open);
                 draft.script.items.extend(script.items);
@@ -391,7 +400,7 @@ impl Lexer {
                     self.double_quotes(&mut word, &mut problems);
                 }
                 '$' => self.dollar(&mut word, false, &mut problems),
-                '`' => self.backticks(&mut word),
+                '`' => self.backticks(&mut word, false),
                 c => {
                     word.push(c, false);
                     self.at += 1;
@@ -450,7 +459,7 @@ impl Lexer {
                     self.at += 2;
                 }
                 '$' => self.dollar(word, true, problems),
-                '`' => self.backticks(word),
+                '`' => self.backticks(word, true),
                 c => {
                     word.push(c, true);
                     self.at += 1;
@@ -471,7 +480,7 @@ impl Lexer {
             Some('(') => {
                 self.at += 1;
                 let script = self.nested(')');
-                word.pieces.push(Piece::Output { script });
+                word.pieces.push(Piece::Output { script, quoted });
             }
             Some('{') => self.braced(word, quoted, problems),
             Some('\'') if !quoted => self.ansi_quotes(word, problems),
@@ -521,19 +530,23 @@ impl Lexer {
         while self.at < end {
             match self.peek() {
                 Some('$') => self.dollar(&mut word, true, &mut problems),
-                Some('`') => self.backticks(&mut word),
+                Some('`') => self.backticks(&mut word, true),
                 _ => self.at += 1,
             }
         }
         self.at = self.at.max(end) + 2;
         let mut script = Script { items: Vec::new(), problems };
         for piece in word.pieces {
-            if let Piece::Output { script: inner } = piece {
+            if let Piece::Output { script: inner, .. } = piece {
                 script.problems.extend(inner.problems);
                 script.items.extend(inner.items);
             }
         }
-        if script.items.is_empty() && script.problems.is_empty() { Piece::Arithmetic } else { Piece::Output { script } }
+        if script.items.is_empty() && script.problems.is_empty() {
+            Piece::Arithmetic
+        } else {
+            Piece::Output { script, quoted: true }
+        }
     }
 
     /// `${...}`.
@@ -581,7 +594,7 @@ impl Lexer {
                     self.double_quotes(&mut rest, problems);
                 }
                 '$' => self.dollar(&mut rest, quoted, problems),
-                '`' => self.backticks(&mut rest),
+                '`' => self.backticks(&mut rest, quoted),
                 c => {
                     rest.push(c, quoted);
                     self.at += 1;
@@ -597,7 +610,7 @@ impl Lexer {
         word.pieces.extend(rest.pieces.into_iter().filter(|piece| matches!(piece, Piece::Output { .. })));
     }
 
-    fn backticks(&mut self, word: &mut Word) {
+    fn backticks(&mut self, word: &mut Word, quoted: bool) {
         self.at += 1;
         let mut inner = String::new();
         let mut closed = false;
@@ -619,7 +632,7 @@ impl Lexer {
         if !closed {
             script.problems.push("a backtick is not closed");
         }
-        word.pieces.push(Piece::Output { script });
+        word.pieces.push(Piece::Output { script, quoted });
     }
 
     /// `$'...'`.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::expand::{Arg, Inner, State, expand, said};
+use super::expand::{Arg, EITHER, Inner, State, expand, said};
 use super::lexer::{Item, Script, Simple, lex};
 use crate::session::normalize;
 
@@ -255,10 +255,9 @@ impl Walk {
             }
             "for" | "select" => {
                 let values: Vec<&Arg> = args.iter().skip(2).collect();
-                let value = match values.as_slice() {
-                    [only] if only.known && !only.glob => Some(only.text.clone()),
-                    _ => None,
-                };
+                let known = !values.is_empty() && values.iter().all(|value| value.known);
+                let all = values.iter().map(|value| value.text.as_str()).collect::<Vec<_>>();
+                let value = known.then(|| all.join(&EITHER.to_string()));
                 if let Some(name) = args.first() {
                     state.variables.insert(name.text.clone(), value);
                 }

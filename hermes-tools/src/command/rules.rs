@@ -114,11 +114,30 @@ const ASK: &[(&str, &str)] = &[
     ("Remove-Item", "removes files"),
     ("del", "removes files"),
     ("format", "formats a disk"),
+    ("hash", "gives a program another name"),
+    ("enable", "changes the shell"),
     ("unlink", "removes a file"),
     ("srm", "removes files"),
     ("gdb", "reaches into a process"),
     ("nsenter", "leaves a namespace"),
 ];
+
+/// Settings of git that name programs.
+const GIT_PROGRAMS: &[&str] = &[
+    "core.hookspath",
+    "core.sshcommand",
+    "core.pager",
+    "core.editor",
+    "core.fsmonitor",
+    "credential.helper",
+    "diff.external",
+    "sequence.editor",
+    "gpg.program",
+    "protocol.ext",
+];
+
+/// Directories of system programs.
+const PROGRAM_DIRS: &[&str] = &["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
 /// Programs that copy or move, whose last argument is written.
 const COPIERS: &[&str] = &["cp", "mv", "install", "ln", "rsync", "scp"];
@@ -134,6 +153,7 @@ pub(super) fn judge(call: &Invocation, ground: &Ground, out: &mut Assessment) {
     judge.interpreters();
     judge.version_control();
     judge.services_and_packages();
+    judge.disguises();
     judge.written_files();
     judge.named_files();
     judge.variables();
@@ -218,6 +238,14 @@ impl Judge<'_> {
 
     /// True when the argument is a protected directory, holds one, or is everything in one.
     fn is_protected(&self, arg: &Arg) -> bool {
+        // The home of another user.
+        if arg.text.len() > 1 && arg.text.starts_with('~') && !arg.text[1..].trim_end_matches(['/', '*']).contains('/')
+        {
+            let name = arg.text[1..].trim_end_matches(['/', '*']);
+            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+                return true;
+            }
+        }
         let Some(path) = self.path(&arg.text) else { return false };
         let home = self.ground.homes.user.clone();
         let hermes = self.ground.homes.hermes.clone();
@@ -252,6 +280,9 @@ impl Judge<'_> {
             || matches!(name.as_str(), "init" | "telinit") && matches!(first.as_str(), "0" | "6")
             || name == "systemctl"
                 && matches!(first.as_str(), "poweroff" | "reboot" | "halt" | "kexec" | "soft-reboot");
+        let targets =
+            ["poweroff.target", "reboot.target", "halt.target", "shutdown.target", "kexec.target", "rescue.target"];
+        let ends = ends || name == "systemctl" && self.call.plain().any(|arg| targets.contains(&arg.text.as_str()));
         // A help text harms nobody.
         let help = self.call.args.iter().any(|arg| matches!(arg.text.as_str(), "--help" | "--version"));
         if ends && !help {
@@ -495,6 +526,13 @@ impl Judge<'_> {
         };
         let long = |names: &[&str]| rest.iter().any(|word| names.contains(&word.split('=').next().unwrap_or("")));
         let found = match sub {
+            "config" => {
+                let runs = rest.iter().any(|word| {
+                    let lower = word.to_ascii_lowercase();
+                    word.starts_with('!') || GIT_PROGRAMS.iter().any(|key| lower.starts_with(key))
+                });
+                runs.then_some(("sets what git runs", "git config: program"))
+            }
             "push" => {
                 let forced = letters("fd")
                     || long(&[
@@ -566,7 +604,7 @@ impl Judge<'_> {
             "docker" | "podman" | "nerdctl" => {
                 let remote = self.call.has("H", &["host", "context"]);
                 let opens = self.call.args.iter().any(|arg| {
-                    matches!(arg.text.as_str(), "--privileged" | "/:/host" | "/:/mnt")
+                    matches!(arg.text.as_str(), "--privileged" | "--pid=host" | "/:/host" | "/:/mnt")
                         || arg.text.starts_with("/:")
                         || arg.text.contains("docker.sock")
                         || arg.text.contains("=/:")
@@ -591,6 +629,34 @@ impl Judge<'_> {
         };
         if let Some((reason, pattern)) = found {
             self.ask(format!("{name} {reason}"), pattern);
+        }
+    }
+
+    /// System programs that get another name, and editors that run commands.
+    fn disguises(&mut self) {
+        let plain: Vec<Arg> = self.call.plain().cloned().collect();
+        if COPIERS.contains(&self.name()) {
+            let sources = &plain[..plain.len().saturating_sub(1)];
+            let program = |arg: &Arg| {
+                let path = self.path(&arg.text);
+                path.is_some_and(|path| {
+                    path.parent().is_some_and(|dir| PROGRAM_DIRS.iter().any(|program| dir == Path::new(program)))
+                })
+            };
+            if sources.iter().any(program) {
+                self.ask("gives a system program another name", "disguised program");
+            }
+        }
+        let editor =
+            matches!(self.name(), "vi" | "vim" | "nvim" | "view" | "ex" | "ed" | "emacs" | "less" | "more" | "man");
+        if editor
+            && self
+                .call
+                .args
+                .iter()
+                .any(|arg| arg.text.contains('!') || arg.text.contains("system(") || arg.text == "--eval")
+        {
+            self.ask("an editor runs commands", "editor: commands");
         }
     }
 
