@@ -173,6 +173,7 @@ pub(crate) fn preview(content: &str) -> Option<String> {
 }
 
 /// The preview that these rows give to a conversation that has none.
+#[cfg(feature = "sqlite")]
 pub(crate) fn preview_of(rows: &[NewMessage]) -> Option<String> {
     rows.iter().filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
 }

@@ -269,9 +269,8 @@ impl State {
         now: i64,
     ) -> Result<(), StoreError> {
         let fresh = self.fresh(conversation, &rows)?;
-        let mut seq = self.reserve(conversation, rows.len());
-        for (new, fresh) in rows.into_iter().zip(fresh) {
-            seq += 1;
+        let before = self.reserve(conversation, rows.len());
+        for (seq, (new, fresh)) in (before + 1..).zip(rows.into_iter().zip(fresh)) {
             if fresh {
                 self.insert(Row {
                     conversation: conversation.clone(),
