@@ -90,9 +90,12 @@ pub(crate) fn failure(code: &str, message: &str) -> String {
     if code.is_empty() {
         return format!("error: {message}");
     }
-    // Some errors name their code themselves; once is enough.
-    let message = message.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message);
-    format!("error[{code}]: {message}")
+    format!("error[{code}]: {}", without_code(code, message))
+}
+
+/// A message without the code in front: some errors name it themselves, and once is enough.
+pub(crate) fn without_code<'m>(code: &str, message: &'m str) -> &'m str {
+    message.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message)
 }
 
 impl From<RpcError> for Fault {

@@ -4,7 +4,7 @@ use hermes_gateway::protocol::{EventKind, RpcError, ServerMessage, TurnResult};
 use serde::Serialize;
 
 use super::Piece;
-use crate::exit::Exit;
+use crate::exit::{Exit, without_code};
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -61,5 +61,6 @@ pub(crate) fn nothing() -> Option<Piece> {
 /// The last line when the request failed before a turn could end.
 pub(crate) fn error(error: &RpcError) -> Option<Piece> {
     let exit = if error.usage { Exit::Usage } else { Exit::Failed };
-    line(&Line::Error { code: &error.code, message: &error.message, exit_code: exit.code() })
+    let message = without_code(&error.code, &error.message);
+    line(&Line::Error { code: &error.code, message, exit_code: exit.code() })
 }

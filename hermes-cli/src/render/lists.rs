@@ -162,6 +162,9 @@ pub(crate) fn model(status: &ModelStatusResponse, style: Style) -> String {
         ("key", status.key_source.as_str()),
         ("why", status.reason.as_str()),
     ] {
+        if value.is_empty() {
+            continue;
+        }
         let value = harmless(value);
         let value = if name == "model" { style.bold(&value) } else { value };
         out.push_str(&format!("{}  {value}\n", pad(name, 8)));

@@ -95,9 +95,9 @@ impl TurnView {
                 self.activity_line(pieces, line);
             }
             EventKind::CallOutput { call, text } => self.call_output(call, text, pieces),
+            // The question itself says more, and to a program nobody is asked.
             EventKind::CallWaiting { what, .. } => {
-                let line = style.dim(&format!("  waits: {}", one_line(what, self.shown.width.saturating_sub(10))));
-                self.activity_line(pieces, line);
+                pieces.push(Piece::Status(one_line(&format!("waits: {what}"), self.status_width())));
             }
             EventKind::CallFinished { call, name, outcome, summary, .. } => {
                 self.output.remove(call);
