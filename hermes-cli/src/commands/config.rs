@@ -88,7 +88,8 @@ fn execute(what: What, scope: &Scope, context: &Context, out: &mut dyn Write) ->
             writeln!(out, "Set {} in {}", harmless(&key), file.display())?;
             // A setting without effect is kept, as the user wants it, and told.
             for finding in check::check(&Config::load(scope)?) {
-                if finding.key == key {
+                // An unknown section is reported once, not for each of its settings.
+                if key.strip_prefix(&finding.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
                     eprintln!("note: {}", harmless(&finding.to_string()));
                 }
             }

@@ -82,8 +82,8 @@ impl TurnView {
                 self.end_line(pieces);
                 self.answer.clear();
             }
+            // What was streamed so far is kept: a cut answer may be gone on with.
             EventKind::RequestStarted { model, .. } => {
-                self.answer.clear();
                 pieces.push(Piece::Status(one_line(&format!("{model} is thinking"), self.status_width())));
             }
             EventKind::CallAnnounced { name } => {

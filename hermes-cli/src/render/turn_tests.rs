@@ -141,6 +141,22 @@ fn a_restarted_answer_is_told_and_begins_on_a_new_line() {
 }
 
 #[test]
+fn an_answer_that_is_gone_on_with_after_a_cut_is_not_shown_twice() {
+    let messages = [
+        delta("The "),
+        event(EventKind::Retrying { message: "cut".into(), wait_ms: 2000, attempt: 2, attempts_max: 4 }),
+        event(EventKind::RequestStarted { number: 2, model: "m".into() }),
+        delta("answer."),
+    ];
+    insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "The answer.")), @r"
+    [out] The 
+    [err] ! cut; attempt 2 of 4 in 2.0 s
+    [spin] m is thinking
+    [out] answer.
+    ");
+}
+
+#[test]
 fn i28_a_gap_is_told_and_the_kept_answer_is_shown_whole() {
     let messages = [delta("The "), ServerMessage::EventsMissed { count: 3 }, delta("wer.")];
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "The answer.")), @r"
