@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hermes_providers::ChatModel;
 use hermes_store::{
-    AdmissionId, AdmissionRecord, AdmissionStatus, AdmitOutcome, ClaimOutcome, ClaimPolicy, ClaimRequest,
-    ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo, Store,
-    StoreError, TurnId, UsageTotals,
+    AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, ClaimOutcome, ClaimPolicy,
+    ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo,
+    Store, StoreError, TurnId, UsageTotals,
 };
 use hermes_tools::ToolSession;
 
@@ -147,6 +147,27 @@ pub struct Submission {
     pub intent: Intent,
     /// The input.
     pub input: Input,
+}
+
+impl Submission {
+    /// A new conversation that begins with this text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self {
+            conversation: None,
+            principal: "host".to_owned(),
+            request_id: None,
+            intent: Intent::Queue,
+            input: Input::text(text),
+        }
+    }
+
+    /// The same as the next input of a conversation.
+    #[must_use]
+    pub fn in_conversation(mut self, conversation: ConversationId) -> Self {
+        self.conversation = Some(conversation);
+        self
+    }
 }
 
 pub(crate) struct Inner {
@@ -463,10 +484,11 @@ impl Engine {
                     conversation,
                     EventKind::TurnStarted { admission: admission.receipt.admission.clone(), attempt: 1 },
                 );
-                let result = self.turn(fence, turn, *admission, signal).run(None).await;
+                // Boxed: a turn's future is large, and everything that waits for it would carry its size.
+                let result = Box::pin(self.turn(fence, turn, *admission, signal).run(None)).await;
                 Progress::Ended(Box::new(result))
             }
-            ClaimOutcome::Recover { fence, open } => self.recover(fence, *open, signal).await?,
+            ClaimOutcome::Recover { fence, open } => Box::pin(self.recover(fence, *open, signal)).await?,
             ClaimOutcome::Leased { fence } => {
                 inner.store.release(&fence).await?;
                 Progress::Idle
@@ -500,7 +522,7 @@ impl Engine {
                     },
                 );
                 let turn = self.turn(fence, open.id.clone(), open.admission.clone(), signal);
-                Ok(Progress::Ended(Box::new(turn.run(Some(open)).await)))
+                Ok(Progress::Ended(Box::new(Box::pin(turn.run(Some(open))).await)))
             }
             recover::Plan::Answered | recover::Plan::Closed | recover::Plan::Close => {
                 recover::close(inner, &fence, &open, plan).await?;
@@ -554,6 +576,9 @@ impl Engine {
     fn unstarted(&self, record: &AdmissionRecord) -> TurnResult {
         let info = self.inner.model.info();
         let (reason, message) = match record.receipt.status {
+            AdmissionStatus::Terminal if record.receipt.outcome == Some(AdmissionOutcome::Cancelled) => {
+                (EndReason::StoppedByUser, "")
+            }
             AdmissionStatus::Terminal => (EndReason::CrashInterrupted, "the input was taken back before it was begun"),
             AdmissionStatus::Unknown => {
                 (EndReason::CrashInterrupted, "nobody knows whether this input was worked on; it waits for a decision")

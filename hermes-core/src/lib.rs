@@ -10,6 +10,7 @@
 //! starts no task: everything runs inside the futures that the host awaits, and dropping one is a crash that the next
 //! owner recovers from.
 
+mod builder;
 mod end;
 mod engine;
 mod event;
@@ -25,6 +26,7 @@ mod turn;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
+pub use builder::{EngineBuilder, Nobody, PlainSessions};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};

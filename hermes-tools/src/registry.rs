@@ -1,7 +1,5 @@
 //! Which tools exist, which of them a session may use, and whether a call fits its tool.
 
-#![expect(clippy::result_large_err, reason = "the report of a wrong call is made once and handed on")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

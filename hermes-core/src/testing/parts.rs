@@ -1,23 +1,17 @@
 //! Simple stand-ins for what a host gives an engine.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use futures::future::BoxFuture;
 use hermes_providers::ChatModel;
-use hermes_store::{ConversationId, IdKind, IdSource, OwnerId, OwnerInfo, Store};
-use hermes_tools::{
-    ApprovalAnswer, ApprovalMode, ApprovalPolicy, ApprovalRequest, Approver, Clarifier, ClarifyAnswer, ClarifyQuestion,
-    Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry, ToolScope, ToolSelection,
-    ToolSession,
-};
+use hermes_store::{IdKind, IdSource, OwnerId, OwnerInfo, Store};
+use hermes_tools::{ApprovalMode, ApprovalPolicy, PolicyConfig, Presence, ToolRegistry};
 
-use crate::engine::{EngineParts, EngineSettings};
+use crate::engine::{Engine, EngineParts};
 use crate::event::{Event, EventSink};
-use crate::seams::{Clock, FixedPrompt, People, PromptMaterial, ToolHost, ToolSessions};
+use crate::seams::{Clock, FixedPrompt, PromptMaterial, ToolHost};
 
 /// A clock on which waits are `speed` times shorter than they say, and that can be pushed forward.
 #[derive(Debug)]
@@ -101,64 +95,11 @@ impl EventSink for RecordedEvents {
     }
 }
 
-/// Nobody is there.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoPeople;
-
-#[async_trait]
-impl Approver for NoPeople {
-    async fn ask(&self, _request: ApprovalRequest) -> ApprovalAnswer {
-        ApprovalAnswer::Deny { reason: "nobody is there".to_owned() }
-    }
-}
-
-#[async_trait]
-impl Clarifier for NoPeople {
-    async fn clarify(&self, questions: Vec<ClarifyQuestion>) -> Vec<ClarifyAnswer> {
-        vec![ClarifyAnswer::Unanswered; questions.len()]
-    }
-}
-
-impl People for NoPeople {
-    fn approver(&self, _conversation: &ConversationId) -> Arc<dyn Approver> {
-        Arc::new(Self)
-    }
-
-    fn clarifier(&self, _conversation: &ConversationId) -> Arc<dyn Clarifier> {
-        Arc::new(Self)
-    }
-}
-
-/// Tools' state in a fixed directory with an empty environment.
-#[derive(Debug, Clone)]
-pub struct TestSessions(pub PathBuf);
-
-#[async_trait]
-impl ToolSessions for TestSessions {
-    async fn open(&self, _conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession> {
-        let cwd = cwd.map_or_else(|| self.0.clone(), PathBuf::from);
-        Arc::new(ToolSession::new(SessionConfig::new(cwd, std::collections::BTreeMap::new())))
-    }
-
-    async fn close(&self, session: Arc<ToolSession>) {
-        session.shutdown().await;
-    }
-}
-
 /// Tools without approval, for scripted tools.
 #[must_use]
 pub fn tool_host(registry: ToolRegistry) -> ToolHost {
     let policy = PolicyConfig { mode: ApprovalMode::Off, presence: Presence::Unattended, ..PolicyConfig::default() };
-    ToolHost {
-        registry: Arc::new(registry),
-        selection: ToolSelection::all(),
-        executor: Arc::new(Executor::new(ExecutorLimits::default())),
-        policy: Arc::new(ApprovalPolicy::new(policy)),
-        scope: Arc::new(ToolScope { profile: "test".to_owned(), home: None }),
-        sessions: Arc::new(TestSessions(PathBuf::from("/"))),
-        people: Arc::new(NoPeople),
-        cwd: None,
-    }
+    ToolHost { policy: Arc::new(ApprovalPolicy::new(policy)), ..ToolHost::unattended(registry) }
 }
 
 /// An owner with a process that cannot be proved dead.
@@ -181,14 +122,11 @@ pub fn parts(
     events: Arc<RecordedEvents>,
 ) -> EngineParts {
     EngineParts {
-        store,
-        model,
         tools: tool_host(registry),
         prompt: Arc::new(FixedPrompt(PromptMaterial { date: "2026-12-02".to_owned(), ..PromptMaterial::default() })),
         events,
-        clock,
         ids: CountedIds::new(name),
         owner: owner(name),
-        settings: EngineSettings::default(),
+        ..Engine::builder(store, model, clock).into_parts()
     }
 }

@@ -1,0 +1,166 @@
+//! An engine in a few lines: three parts that only the host can give, defaults for the rest.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use hermes_providers::ChatModel;
+use hermes_store::{ConversationId, IdSource, OwnerInfo, Store, UuidIds};
+use hermes_tools::{
+    ApprovalAnswer, ApprovalPolicy, ApprovalRequest, Approver, Clarifier, ClarifyAnswer, ClarifyQuestion, Executor,
+    ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry, ToolScope, ToolSelection, ToolSession,
+};
+
+use crate::engine::{Engine, EngineParts, EngineSettings};
+use crate::event::{EventSink, NoEvents};
+use crate::seams::{Clock, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSessions};
+
+/// Nobody is there: what would be asked is denied, questions stay unanswered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Nobody;
+
+#[async_trait]
+impl Approver for Nobody {
+    async fn ask(&self, _request: ApprovalRequest) -> ApprovalAnswer {
+        ApprovalAnswer::Deny { reason: "nobody is there who could allow it".to_owned() }
+    }
+}
+
+#[async_trait]
+impl Clarifier for Nobody {
+    async fn clarify(&self, questions: Vec<ClarifyQuestion>) -> Vec<ClarifyAnswer> {
+        vec![ClarifyAnswer::Unanswered; questions.len()]
+    }
+}
+
+impl People for Nobody {
+    fn approver(&self, _conversation: &ConversationId) -> Arc<dyn Approver> {
+        Arc::new(Self)
+    }
+
+    fn clarifier(&self, _conversation: &ConversationId) -> Arc<dyn Clarifier> {
+        Arc::new(Self)
+    }
+}
+
+/// Tools' state in one directory, with an empty environment: for tools that start no programs.
+#[derive(Debug, Clone)]
+pub struct PlainSessions {
+    /// The directory of sessions that have none of their own.
+    pub cwd: PathBuf,
+}
+
+#[async_trait]
+impl ToolSessions for PlainSessions {
+    async fn open(&self, _conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession> {
+        let cwd = cwd.map_or_else(|| self.cwd.clone(), PathBuf::from);
+        Arc::new(ToolSession::new(SessionConfig::new(cwd, BTreeMap::new())))
+    }
+
+    async fn close(&self, session: Arc<ToolSession>) {
+        session.shutdown().await;
+    }
+}
+
+impl ToolHost {
+    /// These tools, all of them available, in a session of nobody: what needs approval is denied.
+    #[must_use]
+    pub fn unattended(registry: ToolRegistry) -> Self {
+        let policy = PolicyConfig { presence: Presence::Unattended, ..PolicyConfig::default() };
+        Self {
+            registry: Arc::new(registry),
+            selection: ToolSelection::all(),
+            executor: Arc::new(Executor::new(ExecutorLimits::default())),
+            policy: Arc::new(ApprovalPolicy::new(policy)),
+            scope: Arc::new(ToolScope { profile: "default".to_owned(), home: None }),
+            sessions: Arc::new(PlainSessions { cwd: PathBuf::from("/") }),
+            people: Arc::new(Nobody),
+            cwd: None,
+        }
+    }
+}
+
+/// Builds an [`Engine`]. Begin with [`Engine::builder`].
+pub struct EngineBuilder {
+    parts: EngineParts,
+}
+
+impl Engine {
+    /// An engine over a store, a model and a clock. Without more it has no tools, reads no files and tells nobody.
+    #[must_use]
+    pub fn builder(store: Arc<dyn Store>, model: Arc<dyn ChatModel>, clock: Arc<dyn Clock>) -> EngineBuilder {
+        let ids: &dyn IdSource = &UuidIds;
+        // Such an owner is never provably dead; after a crash its leases are free when its heartbeat has stopped.
+        let owner = OwnerInfo { id: ids.owner(), host: String::new(), boot_id: String::new(), pid: 0, pid_start: 0 };
+        EngineBuilder {
+            parts: EngineParts {
+                store,
+                model,
+                tools: ToolHost::unattended(ToolRegistry::new()),
+                prompt: Arc::new(FixedPrompt(PromptMaterial::default())),
+                events: Arc::new(NoEvents),
+                clock,
+                ids: Arc::new(UuidIds),
+                owner,
+                settings: EngineSettings::default(),
+            },
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// With these tools.
+    #[must_use]
+    pub fn tools(mut self, tools: ToolHost) -> Self {
+        self.parts.tools = tools;
+        self
+    }
+
+    /// With prompts from this source.
+    #[must_use]
+    pub fn prompt(mut self, prompt: Arc<dyn PromptSource>) -> Self {
+        self.parts.prompt = prompt;
+        self
+    }
+
+    /// Tells what happens.
+    #[must_use]
+    pub fn events(mut self, events: Arc<dyn EventSink>) -> Self {
+        self.parts.events = events;
+        self
+    }
+
+    /// With ids from this source.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.parts.ids = ids;
+        self
+    }
+
+    /// As this owner of leases: one whose death can be proved is replaced at once.
+    #[must_use]
+    pub fn owner(mut self, owner: OwnerInfo) -> Self {
+        self.parts.owner = owner;
+        self
+    }
+
+    /// Working in this way.
+    #[must_use]
+    pub fn settings(mut self, settings: EngineSettings) -> Self {
+        self.parts.settings = settings;
+        self
+    }
+
+    /// The parts as they are set so far.
+    #[must_use]
+    pub fn into_parts(self) -> EngineParts {
+        self.parts
+    }
+
+    /// The engine. Nothing is read or written yet.
+    #[must_use]
+    pub fn build(self) -> Engine {
+        Engine::new(self.parts)
+    }
+}
