@@ -225,7 +225,7 @@ impl Lexer {
         if let Some(text) = word.plain()
             && matches!(self.peek(), Some('<' | '>'))
             && self.peek_at(1) != Some('(')
-            && (text.chars().all(|c| c.is_ascii_digit()) || (text.starts_with('{') && text.ends_with('}')))
+            && names_descriptor(&text)
         {
             return self.redirect(draft, text);
         }
@@ -654,6 +654,13 @@ impl Lexer {
         }
         self.at += 1;
     }
+}
+
+/// A number or a variable in braces: directly before an arrow it says which file descriptor is meant.
+fn names_descriptor(text: &str) -> bool {
+    let variable = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+    text.chars().all(|c| c.is_ascii_digit())
+        || variable.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_'))
 }
 
 /// The text that backslash escapes stand for (`printf`, `$'...'`).

@@ -616,6 +616,8 @@ fn i22_more_ways_to_say_it() {
             "[[ a ]] && reboot",
             "[[ a =~ b ]] ; reboot",
             "f(){ reboot;};f",
+            "{reboot,x}> f",
+            "x & {rm,-rf,/}> f",
         ],
     );
 }
@@ -636,5 +638,116 @@ proptest! {
     #[test]
     fn reading_never_panics_on_any_text(command in ".{0,80}") {
         verdict(&command);
+    }
+}
+
+/// Pieces of shell text that can harm nothing, whatever they are put together to.
+const PIECES: &[&str] = &[
+    "hx",
+    "hx",
+    "hx",
+    "a",
+    "b",
+    "'",
+    "\"",
+    "\\",
+    "$(",
+    ")",
+    "`",
+    "(",
+    "{ ",
+    "; }",
+    ";",
+    "&&",
+    "||",
+    "|",
+    "\n",
+    " ",
+    " ",
+    " ",
+    "$X",
+    "${X}",
+    "X=hx",
+    "X=",
+    "# ",
+    "<<E\n",
+    "\nE\n",
+    "<<'E'\n",
+    "<<<",
+    "2>&1",
+    "> f",
+    "< f",
+    "case a in a)",
+    ";;",
+    "esac",
+    "if true",
+    "then",
+    "else",
+    "fi",
+    "for i in hx a",
+    "do",
+    "done",
+    "[[ a",
+    "]]",
+    "((",
+    "))",
+    "$((",
+    "! ",
+    "time ",
+    "eval ",
+    "command ",
+    "f()",
+    "$'",
+    "\\x68",
+    "{hx,a}",
+    "<(",
+    "function f ",
+    "exec ",
+    "$IFS",
+    "~",
+    "*",
+    "-c",
+    "bash -c ",
+    "env ",
+    "&",
+    "${X:-hx}",
+    "${X:-",
+    "}",
+    "trap hx EXIT",
+    "-p ",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// Whatever bash runs was read, or the text was called unclear.
+    #[test]
+    fn i22_what_bash_runs_was_read(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 1..14)) {
+        let text = pieces.concat();
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let program = bin.join("hx");
+        std::fs::write(&program, "#!/bin/sh\necho ran >> \"$LOG\"\n").unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let log = dir.path().join("log");
+        let path = format!("{}:/usr/bin:/bin", bin.display());
+        let status = std::process::Command::new("timeout")
+            .args(["-s", "KILL", "10", "bash", "-c", &text])
+            .current_dir(dir.path())
+            .env_clear()
+            .env("PATH", path)
+            .env("LOG", &log)
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status();
+        prop_assert!(status.is_ok());
+        if log.exists() {
+            let ground = ground_at(dir.path().to_str().unwrap());
+            let calls = read(&text, &ground).calls;
+            let seen = calls.invocations.iter().any(|call| call.name == "hx") || !calls.problems.is_empty();
+            prop_assert!(seen, "{:?} ran it; read as {:?}", text, calls);
+        }
     }
 }
