@@ -37,7 +37,7 @@ impl Caller for Script {
             match request {
                 Request::SessionList(_) => Ok(Response::Sessions(vec![])),
                 Request::ModelStatus => {
-                    Err(RpcError { code: "HM0001".into(), message: "no model".into(), usage: true })
+                    Err(RpcError { code: "HM0208".into(), message: "no model".into(), usage: true })
                 }
                 Request::PromptSubmit(_) => Ok(Response::Submitted(PromptSubmitResponse {
                     receipt: Receipt {
@@ -122,7 +122,7 @@ async fn params_may_be_left_out_when_none_is_needed() {
     let got = answer(r#"{"jsonrpc":"2.0","id":1,"method":"model/status","params":{}}"#).await;
     assert_eq!(
         got["error"],
-        json!({"code": APPLICATION_ERROR, "message": "no model", "data": {"code": "HM0001", "usage": true}})
+        json!({"code": APPLICATION_ERROR, "message": "no model", "data": {"code": "HM0208", "usage": true}})
     );
 }
 
