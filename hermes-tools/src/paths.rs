@@ -169,7 +169,7 @@ pub(crate) fn may_write(path: &Path, homes: &Homes) -> PathVerdict {
     if WRITE_DENIED_NAMES.contains(&name) || in_home(WRITE_DENIED_HOME_FILES) || in_home(WRITE_DENIED_HOME_DIRS) {
         return PathVerdict::Never(format!("{shown} holds credentials and is never written by a tool"));
     }
-    if homes.hermes.as_ref().is_some_and(|home| below_any(path, home, WRITE_DENIED_HERMES)) {
+    if hermes_homes(homes).any(|home| below_any(path, &home, WRITE_DENIED_HERMES)) {
         return PathVerdict::Never(format!("{shown} is hermes' own file and is never written by a tool"));
     }
     if INSTRUCTION_FILES.contains(&name)
@@ -199,7 +199,7 @@ pub(crate) fn may_read(path: &Path, homes: &Homes) -> PathVerdict {
     if private_key || env_file || in_home(READ_DENIED_HOME) || WRITE_DENIED_NAMES.contains(&name) {
         return PathVerdict::Never(format!("{shown} holds credentials and is never read by a tool"));
     }
-    if homes.hermes.as_ref().is_some_and(|home| below_any(path, home, READ_DENIED_HERMES)) {
+    if hermes_homes(homes).any(|home| below_any(path, &home, READ_DENIED_HERMES)) {
         return PathVerdict::Never(format!("{shown} holds hermes' credentials and is never read by a tool"));
     }
     let proc_secret =
@@ -212,6 +212,11 @@ pub(crate) fn may_read(path: &Path, homes: &Homes) -> PathVerdict {
 
 fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or("")
+}
+
+/// The profile's home and the usual one, which other profiles live below: neither is another profile's to touch.
+fn hermes_homes(homes: &Homes) -> impl Iterator<Item = PathBuf> {
+    homes.hermes.clone().into_iter().chain(homes.user.as_ref().map(|home| home.join(".hermes")))
 }
 
 fn below_hermes(path: &Path, homes: &Homes) -> bool {

@@ -163,7 +163,7 @@ impl Lexer {
                     break;
                 }
                 ';' | '&' | '|' | '(' | ')' => self.operator(&mut draft),
-                '<' | '>' if !matches!(self.peek_at(1), Some('(')) => self.redirect(&mut draft, String::new()),
+                '<' | '>' if !matches!(self.peek_at(1), Some('(')) => self.redirect(&mut draft),
                 _ => self.word_or_reserved(&mut draft),
             }
         }
@@ -227,7 +227,7 @@ impl Lexer {
             && self.peek_at(1) != Some('(')
             && names_descriptor(&text)
         {
-            return self.redirect(draft, text);
+            return self.redirect(draft);
         }
         let first = !draft.has_current || draft.current.words.is_empty();
         let plain = if first { word.plain() } else { None };
@@ -283,7 +283,7 @@ impl Lexer {
         }
     }
 
-    fn redirect(&mut self, draft: &mut Draft, _fd: String) {
+    fn redirect(&mut self, draft: &mut Draft) {
         for op in ["<<<", "<<-", "<<", "<>", "<&", ">>", ">&", ">|", "<", ">"] {
             if self.eat(op) {
                 return self.redirect_target(draft, op.to_owned());

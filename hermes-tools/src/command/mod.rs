@@ -7,6 +7,7 @@ mod expand;
 mod lexer;
 mod resolve;
 mod rules;
+mod tables;
 #[cfg(test)]
 mod tests;
 
