@@ -1,0 +1,87 @@
+//! `cargo xtask bench`: builds what a user runs, in release mode, and measures it.
+//!
+//! To add a bench: write its function in a module of its own, add one line to [`BENCHES`].
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::shell;
+
+/// One measurement.
+struct Bench {
+    /// The word on the command line.
+    name: &'static str,
+    /// One line for the list.
+    about: &'static str,
+    /// The work; prints its figures. The release build of `hermes` is there when it is called.
+    run: fn() -> Result<()>,
+}
+
+/// Every bench besides the build itself, in the order they run.
+const BENCHES: &[Bench] = &[];
+
+/// Builds in release mode, prints the wall seconds of the build, runs all benches or the named one.
+///
+/// # Errors
+/// There is no bench of that name, the build failed, or a bench failed.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    match arguments {
+        [word] if word == "--list" => {
+            print!("{}", list());
+            Ok(())
+        }
+        [] => {
+            build()?;
+            BENCHES.iter().try_for_each(|bench| (bench.run)())
+        }
+        [name] if name == BUILD => build(),
+        [name] => {
+            let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+                bail!("there is no bench `{name}`; the benches are:\n{}", list());
+            };
+            build()?;
+            (bench.run)()
+        }
+        _ => bail!("one name or none, got {}", arguments.len()),
+    }
+}
+
+/// The name of the build among the benches.
+const BUILD: &str = "build";
+
+/// One line per bench.
+fn list() -> String {
+    let line = |(name, about): (&str, &str)| format!("{name:<16} {about}\n");
+    let benches = BENCHES.iter().map(|bench| (bench.name, bench.about));
+    std::iter::once((BUILD, "the release build of `hermes`, from what is built already"))
+        .chain(benches)
+        .map(line)
+        .collect()
+}
+
+/// Builds `hermes` in release mode.
+fn build() -> Result<()> {
+    let started = Instant::now();
+    shell::run(shell::cargo().args(["build", "--release", "--bin", "hermes"]))?;
+    println!("{BUILD:<16} {:.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_the_build_and_every_bench() {
+        let list = list();
+        assert_eq!(list.lines().count(), BENCHES.len() + 1);
+        assert!(list.starts_with("build "));
+    }
+
+    #[test]
+    fn an_unknown_bench_is_an_error_before_anything_is_built() {
+        let error = run(&["no-such-bench".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("no-such-bench") && error.contains("build "), "{error}");
+    }
+}
