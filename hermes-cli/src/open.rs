@@ -73,6 +73,7 @@ impl Caller for hermes_gateway::Caller {
     fn call(&self, request: Request) -> BoxFuture<'static, Result<Response, RpcError>> {
         let caller = self.clone();
         // The inherent method, not this one.
+        #[allow(clippy::large_futures, reason = "it is boxed right here")]
         Box::pin(async move { hermes_gateway::Caller::call(&caller, request).await })
     }
 }

@@ -199,3 +199,71 @@ async fn run_command(
     }
     Ok(Next::Go)
 }
+
+#[cfg(test)]
+mod tests {
+    use hermes_gateway::protocol::{ConversationId, RpcError, SessionResolveResponse};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::render::lists::tests::summary;
+    use crate::screen::Screen;
+    use crate::style::Style;
+    use crate::talk::Mode;
+    use crate::terminal::Terminal;
+    use crate::testing::{Buttons, Scripted, Shared, now};
+
+    /// Types one command; returns the session after it, and what stands on stderr.
+    async fn type_one(text: &str, mut session: Option<ConversationSummary>) -> (Option<ConversationSummary>, String) {
+        let (_, mut link) = Scripted::link(|request, _| match request {
+            Request::SessionResolve(params) if params.name.as_deref() == Some("Other") => {
+                let session = summary("c2", Some("Other"));
+                now(Response::SessionResolved(SessionResolveResponse { session, note: None }))
+            }
+            Request::SessionResolve(_) => {
+                Box::pin(async { Err(RpcError { code: "HM1003".into(), message: "no session".into(), usage: true }) })
+            }
+            Request::SessionRename(params) => now(Response::Renamed { title: params.title }),
+            Request::SessionList(_) => now(Response::Sessions(vec![summary("c1", Some("Old"))])),
+            _ => now(Response::Deleted),
+        });
+        let err = Shared::default();
+        let (_buttons, presses) = mpsc::channel(1);
+        let mut stops = Buttons(presses);
+        let screen = Screen::new(Box::new(Shared::default()), Box::new(err.clone()), false, Style::default());
+        let mut room = Room {
+            link: &mut link,
+            screen,
+            stops: &mut stops,
+            terminal: Terminal::none(),
+            attended: true,
+            mode: Mode::Interactive,
+        };
+        let (slash, argument) = slash::parse(text).unwrap().unwrap();
+        command(&mut room, &mut session, slash, argument).await.unwrap();
+        drop(room);
+        (session, err.text())
+    }
+
+    #[tokio::test]
+    async fn sessions_are_changed_by_command() {
+        let old = Some(summary("c1", Some("Old")));
+        assert_eq!(type_one("/new", old.clone()).await.0, None);
+        let (session, said) = type_one("/resume Other", old.clone()).await;
+        assert_eq!(session.unwrap().id, ConversationId::parse("c2").unwrap());
+        assert!(said.contains("Going on with \"Other\""), "{said}");
+        let (session, _) = type_one("/title A new one", old).await;
+        assert_eq!(session.unwrap().title.as_deref(), Some("A new one"));
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_changes_nothing_and_does_not_end_the_conversation() {
+        let old = Some(summary("c1", Some("Old")));
+        let (session, said) = type_one("/resume nothing", old.clone()).await;
+        assert_eq!((session, said.as_str()), (old, "error[HM1003]: no session\n"));
+        // An answer that does not fit the request.
+        let (_, said) = type_one("/model", None).await;
+        assert!(said.starts_with("error[HM0291]"), "{said}");
+        assert!(type_one("/title x", None).await.1.contains("no session yet"));
+    }
+}
