@@ -5,3 +5,8 @@ pub mod crash;
 pub mod home;
 pub mod plan;
 pub mod server;
+
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
