@@ -19,7 +19,39 @@
 //! only a recorded round can be executed, and only `Round<Settled>` is what a model may see.
 //!
 //! Two implementations stand behind the same traits: [`memory::MemoryStore`], the model that tests compare with, and
-//! `sqlite::SqliteStore` (feature `sqlite`).
+//! `sqlite::SqliteStore` (feature `sqlite`). The conformance suite (feature `test-util`) runs on both.
+//!
+//! # What is left after a crash
+//!
+//! Every method of the traits is one transaction: all of it happened or none of it. What the next owner finds depends
+//! only on the last method that was committed.
+//!
+//! | last thing that was committed | what is stored | what the next owner finds, and may do |
+//! |---|---|---|
+//! | nothing | nothing | the sender repeats its request id; it is accepted once |
+//! | [`AdmissionStore::admit`] | a queued input | a claim takes it; the sender that repeats gets the same receipt |
+//! | [`LeaseStore::claim`] | a started input, an open turn without rows | [`ClaimOutcome::Recover`] with nothing written: [`LeaseStore::requeue`] puts it back into its place |
+//! | [`TranscriptStore::open_session`], a user row | and the row | the same: no model has said anything; the row is recognised by its id when it is written again |
+//! | [`TranscriptStore::record_round`] | calls in [`JournalState::Recorded`] | they provably did not begin: run them, or settle them as skipped |
+//! | [`TranscriptStore::start_calls`] | calls in [`JournalState::Started`] | by [`ReplaySafety`]: run again what is pure or idempotent; the rest is settled as [`CallOutcome::OutcomeUnknown`], never run again |
+//! | [`TranscriptStore::settle_call`] | the result | go on with the calls that are still open |
+//! | [`TranscriptStore::append`] of the answer | a final answer, an open turn | [`LeaseStore::settle_turn`] as completed: the answer is the proof |
+//! | [`LeaseStore::settle_turn`] | everything | nothing to do |
+//! | [`LeaseStore::lose_turn`] | an input in [`AdmissionStatus::Unknown`] | the queue waits for [`AdmissionStore::resolve_unknown`] with the exact generation |
+//!
+//! [`OpenTurn`] holds all of this for the recovery, read in the transaction that gave the lease. A writer that does not
+//! know whether its last commit holds ([`StoreError::CommitUnknown`]) repeats the method with the same ids: what is
+//! stored already is recognised, other bytes under the same id are refused.
+//!
+//! # Ownership
+//!
+//! A lease ends by [`LeaseStore::release`], by its time, by the proved death of its owner ([`LivenessProbe`]), or by the
+//! owner's silence ([`limits::HEARTBEAT_DEAD_MS`]). Tokens give the safety and the clock only the liveness: whoever
+//! holds an older token is refused, whatever any clock says. A token without a lease (given back) is refused too. A
+//! process that claims what it holds itself gets [`ClaimOutcome::Held`]: it would rob its own running turn.
+//!
+//! Ids of rows, calls and turns are minted by the writer and are unique in the store; places (`seq`) of rows are given
+//! by the store, grow, and have gaps.
 
 mod admission;
 mod error;

@@ -1,5 +1,7 @@
 //! The conformance suite on both stores: one test for each case and store.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! What only a file can suffer: other processes, a kill, a replacement, a version from the future.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
+
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -252,6 +254,23 @@ async fn run_sql(path: &Path, sql: &'static str) {
     let mut conn = connect.connect().await.unwrap();
     sqlx::query(sql).execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_prompt_is_never_handed_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hermes.db");
+    let store = open(&path).await;
+    store.create_and_admit(new_conversation("c"), input("c", "r", "x")).await.unwrap();
+    let ClaimOutcome::Turn { fence, admission, .. } = store.claim(claim("a", ClaimPolicy::Any)).await.unwrap() else {
+        panic!("no turn")
+    };
+    store.open_session(&fence, &admission.receipt.turn.unwrap(), session(), None, vec![]).await.unwrap();
+    let hash = PromptSnapshot::new(&b"prompt"[..]).hash().clone();
+    assert!(store.prompt(&hash).await.is_ok());
+    run_sql(&path, "UPDATE prompts SET bytes = x'00' WHERE bytes = CAST('prompt' AS BLOB)").await;
+    let refused = store.prompt(&hash).await;
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,6 +26,7 @@ impl State {
         probe: &dyn LivenessProbe,
     ) -> Result<ClaimOutcome, StoreError> {
         let id = &request.conversation;
+        self.conv(id)?;
         // A clock that went back must not keep anybody waiting for hours (D3): no lease and no beat is newer than now.
         for owner in self.owners.values_mut() {
             owner.beat_ms = owner.beat_ms.min(now);

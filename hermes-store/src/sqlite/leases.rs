@@ -9,7 +9,7 @@ use sqlx::SqliteConnection;
 use super::SqliteStore;
 use super::errors::map;
 use super::read::{admission, admission_columns, col, count, id, signed, word, word_or_null};
-use super::transcript::{calls_of_turn, read_turn_answer, rows_of_turn};
+use super::transcript::{Touch, calls_of_turn, read_turn_answer, rows_of_turn};
 use super::write::WriteTx;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
@@ -445,7 +445,7 @@ impl LeaseStore for SqliteStore {
 
     async fn adopt_turn(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        self.fence(&mut tx, fence, Some(turn), super::transcript::Touch::default()).await?;
+        self.fence(&mut tx, fence, Some(turn), Touch::quiet(self.now(), false)).await?;
         sqlx::query(ADOPT).bind(turn.as_str()).execute(tx.conn()).await.map_err(map)?;
         tx.commit().await
     }

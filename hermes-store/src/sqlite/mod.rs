@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection as _, SqlitePool};
 use tokio::sync::Notify;
 
 use crate::error::StoreError;
@@ -137,6 +137,9 @@ impl SqliteStore {
                 .idle_timeout(None)
                 .max_lifetime(None)
                 .test_before_acquire(false)
+                // On a full or failing disk SQLite rolls back by itself; the driver's own ROLLBACK then fails, and it
+                // goes on counting a transaction that is none. Such a connection is closed and opened anew.
+                .before_acquire(|conn, _| Box::pin(async move { Ok(!conn.is_in_transaction()) }))
         };
         let shared = Shared {
             writer: pool().max_connections(1).connect_lazy_with(connect.clone()),
@@ -178,5 +181,105 @@ impl SqliteStore {
 
     async fn write(&self) -> Result<WriteTx<'_>, StoreError> {
         WriteTx::begin(&self.shared).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::{AdmissionStatus, Intent, NewAdmission};
+    use crate::ids::{AdmissionId, ConversationId, OwnerId};
+    use crate::session::NewConversation;
+    use crate::time::ManualClock;
+    use crate::traits::{AdmissionStore as _, SessionStore as _};
+
+    fn new() -> NewConversation {
+        NewConversation {
+            id: ConversationId::parse("c").unwrap(),
+            profile: "p".to_owned(),
+            source: "s".to_owned(),
+            title: None,
+        }
+    }
+
+    fn input(number: usize, payload: String) -> NewAdmission {
+        NewAdmission {
+            id: AdmissionId::parse(&format!("a{number}")).unwrap(),
+            conversation: ConversationId::parse("c").unwrap(),
+            principal: "me".to_owned(),
+            request_id: format!("r{number}"),
+            intent: Intent::Queue,
+            payload,
+            submitted_by: OwnerId::parse("o").unwrap(),
+        }
+    }
+
+    async fn pragma(store: &SqliteStore, text: &'static str) {
+        let mut conn = store.shared.writer.acquire().await.unwrap();
+        sqlx::query(text).execute(&mut *conn).await.unwrap();
+    }
+
+    async fn open(dir: &tempfile::TempDir) -> SqliteStore {
+        SqliteStore::open(SqliteOptions::new(dir.path().join("hermes.db"), Arc::new(ManualClock::at(1)))).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn d2_a_full_disk_loses_nothing_that_was_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir).await;
+        store.create_and_admit(new(), input(0, "first".to_owned())).await.unwrap();
+        // SQLite says "full" at its own limit of pages as it does when the disk is.
+        pragma(&store, "PRAGMA max_page_count = 64").await;
+        let mut accepted = 1;
+        let refused = loop {
+            match store.admit(input(accepted, "x".repeat(40_000))).await {
+                Ok(_) => accepted += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(refused, StoreError::Full), "{refused:?}");
+        assert_eq!(store.queue(&ConversationId::parse("c").unwrap()).await.unwrap().len(), accepted);
+        // Space was freed. (A connection that met the error is opened anew, with SQLite's ordinary limit.)
+        pragma(&store, "PRAGMA max_page_count = 100000").await;
+        store.admit(input(accepted, "x".repeat(40_000))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_read_only_database_says_so_and_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir).await;
+        store.create_and_admit(new(), input(0, "first".to_owned())).await.unwrap();
+        pragma(&store, "PRAGMA query_only = ON").await;
+        let refused = store.admit(input(1, "second".to_owned())).await;
+        assert!(matches!(refused, Err(StoreError::ReadOnly { .. })), "{refused:?}");
+        let first = store.admission(&AdmissionId::parse("a0").unwrap()).await.unwrap();
+        assert_eq!(first.receipt.status, AdmissionStatus::Queued);
+    }
+
+    #[tokio::test]
+    async fn every_commit_waits_for_the_disk_unless_told_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hermes.db");
+        for (synchronous, want) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
+            let options = SqliteOptions { synchronous, ..SqliteOptions::new(&path, Arc::new(ManualClock::at(1))) };
+            let store = SqliteStore::open(options).await.unwrap();
+            let mut conn = store.shared.writer.acquire().await.unwrap();
+            let found: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut *conn).await.unwrap();
+            let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *conn).await.unwrap();
+            assert_eq!((found, mode.as_str()), (want, "wal"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_write_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir).await;
+        store.create_and_admit(new(), input(0, "first".to_owned())).await.unwrap();
+        {
+            let mut tx = store.write().await.unwrap();
+            sqlx::query("DELETE FROM admissions").execute(tx.conn()).await.unwrap();
+        }
+        assert!(store.admission(&AdmissionId::parse("a0").unwrap()).await.is_ok());
+        store.admit(input(1, "second".to_owned())).await.unwrap();
     }
 }

@@ -150,7 +150,7 @@ impl SessionStore for SqliteStore {
         let clean =
             rules::clean_title(title).ok_or_else(|| invalid("nothing is left of the title; give another one"))?;
         let mut tx = self.write().await?;
-        let held = self.fence(&mut tx, fence, None, Touch::default()).await?;
+        let held = self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
         let stronger = held.title_source.as_deref().and_then(TitleSource::parse).is_some_and(|held| held > source);
         let title = match held.title {
             Some(title) if stronger => title,
@@ -172,7 +172,7 @@ impl SessionStore for SqliteStore {
         if left.map(Token) == Some(fence.token()) {
             return tx.rollback().await;
         }
-        self.fence(&mut tx, fence, None, Touch::default()).await?;
+        self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
         let waiting: Option<String> =
             sqlx::query_scalar(WAITING).bind(id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
         if let Some(waiting) = waiting {

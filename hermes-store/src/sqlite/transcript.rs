@@ -79,9 +79,8 @@ const INSERT_PROMPT: &str = "INSERT INTO prompts (hash, bytes) VALUES ($1, $2) O
 const PROMPT: &str = "SELECT bytes FROM prompts WHERE hash = $1";
 const INSERT_SESSION: &str = "INSERT INTO sessions (id, conversation_id, parent_id, provider, model, cwd, prompt_hash, \
      tools_hash, first_seq, started_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING";
-const SAME_SESSION: &str = "SELECT COUNT(*) FROM sessions WHERE id = $1 AND conversation_id = $2 AND provider = $3 \
-     AND model = $4 AND prompt_hash = $5 AND tools_hash = $6 AND COALESCE(parent_id, '') = $7 \
-     AND COALESCE(cwd, '') = $8 AND (cwd IS NULL) = $9 AND ended_ms IS NULL AND end_reason IS NULL";
+const SAME_SESSION: &str = "SELECT parent_id, provider, model, cwd, prompt_hash, tools_hash FROM sessions \
+     WHERE id = $1 AND conversation_id = $2 AND ended_ms IS NULL";
 const END_PARENT: &str = "UPDATE sessions SET ended_ms = $2, end_reason = $3 WHERE id = $1";
 const SET_TIP: &str = "UPDATE conversations SET tip = $2 WHERE id = $1";
 const SET_SESSION: &str = "UPDATE turns SET session_id = $2 WHERE id = $1";
@@ -122,7 +121,7 @@ const PAGE_DISPLAY_END: &str = concat!(
 );
 
 /// What a fenced write needs of the conversation's row, beside the fence itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Touch {
     now: i64,
     is_activity: bool,
@@ -132,6 +131,11 @@ pub(super) struct Touch {
 }
 
 impl Touch {
+    /// A write that adds no row; with `is_activity` it makes the conversation the newest.
+    pub(super) fn quiet(now: i64, is_activity: bool) -> Self {
+        Self { now, is_activity, reserve: 0, shown: 0, preview: None }
+    }
+
     fn rows(now: i64, rows: &[NewMessage]) -> Self {
         Self {
             now,
@@ -172,11 +176,10 @@ impl SqliteStore {
         turn: Option<&TurnId>,
         touch: Touch,
     ) -> Result<Fenced, StoreError> {
-        let now = if touch.now == 0 { self.now() } else { touch.now };
         let row = sqlx::query(FENCE)
             .bind(fence.conversation().as_str())
             .bind(fence.token().0)
-            .bind(now)
+            .bind(touch.now)
             .bind(i64::from(touch.is_activity))
             .bind(touch.reserve)
             .bind(touch.shown)
@@ -452,23 +455,19 @@ async fn open(
     Ok(())
 }
 
+/// Fails unless the tip was opened with exactly this (I17).
 async fn same_session(conn: &mut SqliteConnection, place: Place<'_>, new: &NewSession) -> Result<(), StoreError> {
-    let same: i64 = sqlx::query_scalar(SAME_SESSION)
-        .bind(new.id.as_str())
-        .bind(place.conversation.as_str())
-        .bind(&new.provider)
-        .bind(&new.model)
-        .bind(new.prompt.hash().as_str())
-        .bind(new.tools.hash().as_str())
-        .bind(new.parent.as_ref().map_or("", SessionId::as_str))
-        .bind(new.cwd.as_deref().unwrap_or(""))
-        .bind(i64::from(new.cwd.is_none()))
-        .fetch_one(conn)
-        .await
-        .map_err(map)?;
-    match same {
-        0 => Err(conflict("session", &new.id)),
-        _ => Ok(()),
+    let known = sqlx::query(SAME_SESSION).bind(new.id.as_str()).bind(place.conversation.as_str());
+    let known = known.fetch_optional(conn).await.map_err(map)?.ok_or_else(|| conflict("session", &new.id))?;
+    let is_same = col::<Option<&str>>(&known, 0)? == new.parent.as_ref().map(SessionId::as_str)
+        && col::<&str>(&known, 1)? == new.provider
+        && col::<&str>(&known, 2)? == new.model
+        && col::<Option<&str>>(&known, 3)? == new.cwd.as_deref()
+        && col::<&str>(&known, 4)? == new.prompt.hash().as_str()
+        && col::<&str>(&known, 5)? == new.tools.hash().as_str();
+    match is_same {
+        true => Ok(()),
+        false => Err(conflict("session", &new.id)),
     }
 }
 
@@ -606,7 +605,7 @@ impl TranscriptStore for SqliteStore {
     async fn start_calls(&self, fence: &Fence, turn: &TurnId, calls: &[CallId]) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
         let now = self.now();
-        let touch = Touch { now, is_activity: true, ..Touch::default() };
+        let touch = Touch::quiet(now, true);
         self.fence(&mut tx, fence, Some(turn), touch).await?;
         for call in calls {
             let done = sqlx::query(START_CALL)
@@ -636,7 +635,7 @@ impl TranscriptStore for SqliteStore {
         rules::check_result(&result)?;
         let mut tx = self.write().await?;
         let now = self.now();
-        let touch = Touch { now, is_activity: true, shown: 1, ..Touch::default() };
+        let touch = Touch { shown: 1, ..Touch::quiet(now, true) };
         self.fence(&mut tx, fence, Some(turn), touch).await?;
         if !settle(tx.conn(), fence.conversation(), turn, call, &result, now).await? {
             uncount(tx.conn(), fence.conversation(), 1).await?;
@@ -685,7 +684,7 @@ impl TranscriptStore for SqliteStore {
 
     async fn count_usage(&self, fence: &Fence, usage: UsageDelta) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        self.fence(&mut tx, fence, None, Touch::default()).await?;
+        self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
         count_usage(tx.conn(), fence.conversation(), &usage).await?;
         tx.commit().await
     }
