@@ -34,6 +34,7 @@ pub use proc::ProcProbe;
 #[cfg(feature = "sqlite")]
 mod proc {
     use std::fs;
+    use std::sync::OnceLock;
 
     use super::{LivenessProbe, OwnerInfo};
     use crate::ids::OwnerId;
@@ -41,6 +42,8 @@ mod proc {
     /// Position of the start time among the fields behind the command's closing bracket in `/proc/PID/stat`, counted
     /// from 0 (field 22 of proc(5); the bracket closes field 2).
     const START_FIELD: usize = 19;
+
+    const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
     /// The start time of a process, in clock ticks since boot; `None` when there is no such process.
     fn start_of(pid: i64) -> std::io::Result<Option<i64>> {
@@ -79,7 +82,7 @@ mod proc {
             Self {
                 id,
                 host: host(),
-                boot_id: trimmed("/proc/sys/kernel/random/boot_id"),
+                boot_id: trimmed(BOOT_ID),
                 pid,
                 pid_start: start_of(pid).ok().flatten().unwrap_or(0),
             }
@@ -92,29 +95,30 @@ mod proc {
     /// Reads files, and so blocks; the store calls it on a blocking thread.
     #[derive(Debug, Clone, Default)]
     pub struct ProcProbe {
-        host: String,
-        boot_id: String,
+        /// Name and boot id of this host, read when they are first needed: most starts need no proof.
+        here: OnceLock<(String, String)>,
     }
 
     impl ProcProbe {
         /// A probe for this host.
         #[must_use]
         pub fn new() -> Self {
-            Self { host: host(), boot_id: trimmed("/proc/sys/kernel/random/boot_id") }
+            Self::default()
         }
     }
 
     impl LivenessProbe for ProcProbe {
         fn is_provably_dead(&self, owner: &OwnerInfo) -> bool {
+            let (host, boot_id) = self.here.get_or_init(|| (host(), trimmed(BOOT_ID)));
             // The name before the space is the host; after a restart the namespace may have another number.
             let name = |host: &str| host.split(' ').next().unwrap_or_default().to_owned();
-            if self.boot_id.is_empty() || owner.boot_id.is_empty() || name(&owner.host) != name(&self.host) {
+            if boot_id.is_empty() || owner.boot_id.is_empty() || name(&owner.host) != name(host) {
                 return false;
             }
-            if owner.boot_id != self.boot_id {
+            if owner.boot_id != *boot_id {
                 return true;
             }
-            if owner.host != self.host || owner.pid_start == 0 {
+            if owner.host != *host || owner.pid_start == 0 {
                 return false;
             }
             match start_of(owner.pid) {

@@ -1,8 +1,8 @@
 //! The SQLite store: one file, several processes, every commit on the disk before it is told.
 //!
-//! WAL mode with `synchronous=FULL` by default. One connection writes ([`write`]), a few read. SQL texts stand as
+//! WAL mode with `synchronous=FULL` by default. One connection writes (`write`), a few read. SQL texts stand as
 //! constants beside the methods that use them, with `$N` parameters and no SQLite speciality beyond `INSERT ... ON
-//! CONFLICT` and `RETURNING`, which PostgreSQL shares; what really differs is in [`errors`], [`guard`], [`schema`] and
+//! CONFLICT` and `RETURNING`, which PostgreSQL shares; what really differs is in `errors`, `guard`, `schema` and
 //! the search.
 
 mod admissions;
