@@ -1,47 +1,15 @@
 //! Which names of settings are known, and what `hermes config check` says about the others.
 
 use super::config::Config;
-use super::near::near;
+use super::near::{is_slip, near};
 use super::raw::{Kind, Mark, Node};
-
-/// What [`Config`] reads, `*` for any one name. A name stands for all that is below it.
-const SUPPORTED: [&str; 32] = [
-    "_config_version",
-    "agent.api_max_retries",
-    "agent.disabled_toolsets",
-    "agent.max_turns",
-    "agent.reasoning_effort",
-    "agent.run_budget_seconds",
-    "approvals.deny",
-    "approvals.mode",
-    "approvals.single_query_mode",
-    "approvals.timeout",
-    "approvals.unattended_mode",
-    "command_allowlist",
-    "context_file_max_chars",
-    "context_file_read_timeout",
-    "database.synchronous",
-    "model.api_key",
-    "model.api_mode",
-    "model.base_url",
-    "model.context_length",
-    "model.default",
-    "model.max_tokens",
-    "model.provider",
-    "providers.*.api_key",
-    "providers.*.base_url",
-    "providers.*.key_env",
-    "providers.*.request_timeout_seconds",
-    "providers.*.stale_timeout_seconds",
-    "terminal.cwd",
-    "terminal.env_passthrough",
-    "terminal.timeout",
-    "tool_output.max_bytes",
-    "toolsets",
-];
+use super::settings;
 
 /// Stands for a dot within a name.
 const INNER_DOT: &str = "\u{1}";
+
+/// How many settings of a section are named as examples.
+const EXAMPLES: usize = 3;
 
 /// Names only; a file of ours.
 const KNOWN: &str = include_str!("known_keys.txt");
@@ -111,10 +79,10 @@ fn walk(node: &Node, above: &str, findings: &mut Vec<Finding>) {
             find(FindingKind::Twice);
         }
         let section = matches!(&entry.value.kind, Kind::Map { entries, .. } if !entries.is_empty());
-        if SUPPORTED.iter().any(|name| matches_name(name, &key)) || (key == "model" && !section) {
+        if supported(&key) && !section {
             continue;
         }
-        let holds_supported = SUPPORTED.iter().any(|name| {
+        let holds_supported = settings::names().any(|name| {
             let depth = key.matches('.').count();
             let front: Vec<&str> = name.split('.').take(depth + 1).collect();
             name.matches('.').count() > depth && matches_name(&front.join("."), &key)
@@ -125,14 +93,52 @@ fn walk(node: &Node, above: &str, findings: &mut Vec<Finding>) {
             }
             // An empty section says nothing.
             _ if holds_supported => {}
+            Known::Any => match slips(&key) {
+                near if near.is_empty() => find(FindingKind::NotSupportedYet),
+                near => find(FindingKind::Unknown { near }),
+            },
             Known::Setting | Known::Below => find(FindingKind::NotSupportedYet),
-            Known::No => {
-                let names: Vec<String> = all_keys().collect();
-                let known = names.iter().map(String::as_str).chain(SUPPORTED);
-                find(FindingKind::Unknown { near: near(&key, known.filter(|name| siblings(name, &key))) });
-            }
+            Known::No => find(FindingKind::Unknown { near: near_names(&key) }),
         }
     }
+}
+
+fn supported(key: &str) -> bool {
+    settings::names().any(|name| matches_name(name, key))
+}
+
+/// Whether `key` (dotted) names a setting of this program or of the Python program: something with a value of its own,
+/// not a section.
+pub(super) fn is_setting(key: &str) -> bool {
+    supported(key)
+        || match python(key) {
+            Known::Setting => true,
+            Known::Any => slips(key).is_empty(),
+            Known::Below | Known::No => false,
+        }
+}
+
+/// What may have been meant by a name that no setting has, best first. For a section: settings in it.
+pub(super) fn near_names(key: &str) -> Vec<String> {
+    let slips = slips(key);
+    if !slips.is_empty() {
+        return slips;
+    }
+    let names: Vec<String> = settings::names().map(str::to_owned).chain(all_keys()).collect();
+    let known = || names.iter().map(String::as_str);
+    let below: Vec<String> =
+        known().filter(|name| is_below(name, key)).take(EXAMPLES).map(|name| name.replace('*', "NAME")).collect();
+    if below.is_empty() { near(key, known().filter(|name| siblings(name, key))) } else { below }
+}
+
+/// The supported names of the same section that differ from `key` by a slip of the hand.
+fn slips(key: &str) -> Vec<String> {
+    let Some((section, last)) = key.rsplit_once('.') else { return Vec::new() };
+    settings::names()
+        .filter_map(|name| name.rsplit_once('.'))
+        .filter(|(front, end)| matches_name(front, section) && siblings(front, section) && is_slip(last, end))
+        .map(|(_, end)| format!("{section}.{end}").replace(INNER_DOT, "."))
+        .collect()
 }
 
 /// Whether a key is a name, where `*` in the name is any text.
@@ -154,6 +160,8 @@ fn siblings(name: &str, key: &str) -> bool {
 
 enum Known {
     Setting,
+    /// Below a section that takes any name.
+    Any,
     /// A section that holds settings.
     Below,
     No,
@@ -171,7 +179,10 @@ fn python(key: &str) -> Known {
             Some(open) => (open.trim_end_matches('.'), true),
             None => (name, false),
         };
-        if open == rest || (any && (open.is_empty() || is_below(rest, open))) {
+        if any && !rest.is_empty() && (open.is_empty() || is_below(rest, open)) {
+            return Known::Any;
+        }
+        if open == rest {
             return Known::Setting;
         }
         if rest.is_empty() || is_below(open, rest) {
@@ -222,12 +233,27 @@ mod tests {
     }
 
     #[test]
+    fn i27_a_slip_below_a_section_that_takes_any_name_is_told() {
+        let text = "model: {defualt: m, openai_runtime: x}\nproviders: {a.b: {apikey: k, models: [m]}}\n";
+        let found = check(&Config::parse(std::path::Path::new("config.yaml"), text).unwrap());
+        let said: Vec<String> = found.iter().map(|finding| format!("{} {:?}", finding.key, finding.kind)).collect();
+        let expected = [
+            "model.defualt Unknown { near: [\"model.default\"] }",
+            "model.openai_runtime NotSupportedYet",
+            "providers.a.b.apikey Unknown { near: [\"providers.a.b.api_key\"] }",
+            "providers.a.b.models NotSupportedYet",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
     fn names_of_the_python_program_are_known() {
         assert!(matches!(python("compression.threshold"), Known::Setting));
         assert!(matches!(python("compression"), Known::Below));
         assert!(matches!(python("agent.agent_cache"), Known::Below));
-        assert!(matches!(python("mcp_servers.files.command"), Known::Setting));
-        assert!(matches!(python("terminal.docker_env.X"), Known::Setting));
+        assert!(matches!(python("mcp_servers"), Known::Setting));
+        assert!(matches!(python("mcp_servers.files.command"), Known::Any));
+        assert!(matches!(python("terminal.docker_env.X"), Known::Any));
         assert!(matches!(python("timezone"), Known::Setting));
         assert!(matches!(python("compression.treshold"), Known::No));
         assert!(matches!(python("nonsense"), Known::No));

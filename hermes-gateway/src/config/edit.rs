@@ -8,11 +8,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::check;
 use super::config::{Config, read_text};
 use super::error::ConfigError;
 use super::files;
 use super::raw::{self, Entry, Kind, Node};
 use super::scope::Scope;
+use super::settings;
 
 /// Words that YAML 1.1 or 1.2 reads as something else than text.
 const RESERVED: [&str; 12] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "~", ".inf", ".nan"];
@@ -110,7 +112,8 @@ fn meaning(node: &Node) -> Value {
 /// Sets `key` (dotted) in the profile's `config.yaml`; makes the file, readable for its owner only, when there is none.
 ///
 /// # Errors
-/// [`ConfigError::CannotEdit`] when the rest of the file might change; [`ConfigError::WrongValue`] when the setting
+/// [`ConfigError::UnknownKey`] when `key` is no setting of this program or of the Python program and does not stand in
+/// the file; [`ConfigError::CannotEdit`] when the rest of the file might change; [`ConfigError::WrongValue`] when the setting
 /// cannot have the value; reading and writing errors. The file is then as it was.
 pub fn set(scope: &Scope, key: &str, value: &NewValue) -> Result<(), ConfigError> {
     change(scope, key, Some(value))
@@ -120,7 +123,7 @@ pub fn set(scope: &Scope, key: &str, value: &NewValue) -> Result<(), ConfigError
 /// error.
 ///
 /// # Errors
-/// As [`set`].
+/// As [`set`], but for the name: what is not there may have any.
 pub fn unset(scope: &Scope, key: &str) -> Result<(), ConfigError> {
     change(scope, key, None)
 }
@@ -128,6 +131,9 @@ pub fn unset(scope: &Scope, key: &str) -> Result<(), ConfigError> {
 fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), ConfigError> {
     let file = scope.config_yaml();
     let old = read_text(&file)?;
+    if value.is_some() {
+        known(&file, old.as_deref().unwrap_or_default(), key)?;
+    }
     let new = edited(&file, old.as_deref().unwrap_or_default(), key, value)?;
     if old.as_deref().unwrap_or_default() == new {
         return Ok(());
@@ -144,6 +150,19 @@ fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), Conf
         return Err(refused(&file, key, "another program has just changed it"));
     }
     files::replace(&file, &new)
+}
+
+/// A mistyped name is not written: it would have no effect, and nobody would look for it.
+fn known(file: &Path, text: &str, key: &str) -> Result<(), ConfigError> {
+    let tree = raw::parse(file, text)?;
+    let found = tree.as_ref().and_then(|root| settings::find(root, key));
+    if found.is_some() && tree.as_ref().and_then(|root| root.at(&key.split('.').collect::<Vec<_>>())).is_none() {
+        return Err(refused(file, key, "a name in it has a dot inside"));
+    }
+    if found.is_some() || check::is_setting(key) {
+        return Ok(());
+    }
+    Err(ConfigError::UnknownKey { key: key.to_owned(), near: check::near_names(key) })
 }
 
 fn refused(file: &Path, key: &str, reason: &str) -> ConfigError {

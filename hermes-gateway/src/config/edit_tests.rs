@@ -108,3 +108,34 @@ fn the_file_is_made_private_keeps_its_mode_and_links_are_followed() {
     unset(&scope, "approvals.mode").unwrap();
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "agent:\n  max_turns: 9\n");
 }
+
+#[test]
+fn a_name_that_nobody_reads_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let scope = Scope { profile: "default".into(), home: dir.path().into() };
+    let text = "mine: {own: 1}\nproviders: {a.b: {key_env: K}}\n";
+    std::fs::write(scope.config_yaml(), text).unwrap();
+    let one = NewValue::from_word("x");
+    for (key, hints) in [
+        ("agent.max_turn", "; did you mean `agent.max_turns`?"),
+        ("model.defualt", "; did you mean `model.default`?"),
+        ("providers.groq.apikey", "; did you mean `providers.groq.api_key`?"),
+        ("approvals", "; did you mean `approvals.mode` or `approvals.timeout` or `approvals.deny`?"),
+        ("compression.treshold", "; did you mean `compression.threshold`?"),
+        ("nonsense", ""),
+        ("mine.other", ""),
+        ("a b", ""),
+    ] {
+        let error = set(&scope, key, &one).unwrap_err();
+        assert_eq!((error.code(), error.to_string().split('`').count() > 1), ("HM0109", true), "{error}");
+        assert!(error.to_string().ends_with(&format!("`{key}`{hints}")), "{error}");
+    }
+    assert_eq!(set(&scope, "providers.a.b.key_env", &one).unwrap_err().code(), "HM0107");
+    assert_eq!(std::fs::read_to_string(scope.config_yaml()).unwrap(), text);
+    // Of this program, of the Python program, below a section that takes any name, and in the file.
+    for key in
+        ["model", "terminal.cwd", "compression.threshold", "mcp_servers.x.command", "model.openai_runtime", "mine.own"]
+    {
+        set(&scope, key, &one).unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+}

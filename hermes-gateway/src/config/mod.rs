@@ -14,6 +14,7 @@ mod files;
 mod near;
 mod raw;
 pub mod scope;
+mod settings;
 mod values;
 pub mod written;
 
@@ -25,3 +26,4 @@ pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use scope::Scope;
+pub use settings::{MASK, Shown, Source};

@@ -23,6 +23,11 @@ pub(super) fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> 
     found.into_iter().take(NEAR_MAX_NAMES).map(|(_, known)| known.to_owned()).collect()
 }
 
+/// Whether a name is so near to another one that it must be a slip of the hand.
+pub(super) fn is_slip(name: &str, known: &str) -> bool {
+    (1..=NEAR_MAX_EDITS.min(known.chars().count() / 2)).contains(&distance(name, known))
+}
+
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -40,7 +45,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::near;
+    use super::*;
 
     #[test]
     fn near_names_are_found_and_far_ones_are_not() {
@@ -48,5 +53,6 @@ mod tests {
         assert_eq!(near("opanai", known), ["openai"]);
         assert_eq!(near("OpenRoute", known), ["openrouter"]);
         assert!(near("mistral", known).is_empty());
+        assert!(is_slip("defualt", "default") && !is_slip("default", "default") && !is_slip("defaults_x", "default"));
     }
 }

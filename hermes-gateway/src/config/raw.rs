@@ -12,7 +12,7 @@ use serde_saphyr::granit_parser::{Event, Options, Parser, ScalarStyle, ScanError
 use super::error::ConfigError;
 
 /// The largest `config.yaml`. The Python program's own file with every default written out has 0.1 MiB.
-pub const CONFIG_MAX_BYTES: usize = 4 * 1024 * 1024;
+pub(super) const CONFIG_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The most nodes after aliases are copied in: a short file of aliases of aliases must not fill the memory.
 const TREE_MAX_NODES: usize = 200_000;

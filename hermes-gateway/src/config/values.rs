@@ -11,6 +11,12 @@ use super::raw::{Kind, Node, describe, yaml_bool};
 /// The longest wait that a setting may ask for: one year, far below what timers overflow at.
 const WAIT_MAX_SECONDS: f64 = 366.0 * 86_400.0;
 
+#[cfg(test)]
+thread_local! {
+    /// The names of the settings that were read on this thread.
+    pub(super) static READ: std::cell::RefCell<std::collections::BTreeSet<String>> = const { std::cell::RefCell::new(std::collections::BTreeSet::new()) };
+}
+
 /// A place in the tree and its dotted name. A place that is missing or empty reads as `None` everywhere.
 #[derive(Clone)]
 pub(super) struct View<'a> {
@@ -59,7 +65,14 @@ impl<'a> View<'a> {
         matches!(self.node, Some(Node { kind: Kind::Map { .. }, .. }))
     }
 
+    /// Every reader of a setting says so, for the test that the list of settings is whole.
+    fn note(&self) {
+        #[cfg(test)]
+        READ.with_borrow_mut(|read| read.insert(self.name.clone()));
+    }
+
     fn scalar(&self, secret: bool, wanted: &str) -> Result<Option<&'a str>, ConfigError> {
+        self.note();
         match self.node.map(|node| &node.kind) {
             None => Ok(None),
             Some(Kind::Scalar { text, .. }) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
@@ -113,6 +126,7 @@ impl<'a> View<'a> {
 
     /// Texts. A single text is a list of one; with `commas` it is split at commas.
     pub(super) fn list(&self, commas: bool, wanted: &str) -> Result<Option<Vec<String>>, ConfigError> {
+        self.note();
         let Some(node) = self.node else { return Ok(None) };
         let items = match &node.kind {
             Kind::Null => return Ok(None),

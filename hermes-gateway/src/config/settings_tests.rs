@@ -1,0 +1,133 @@
+//! Tests of what is shown, and of the one list of settings.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::super::{check, values};
+use super::*;
+
+/// Every setting with a value that is not its default, and how that value is shown.
+const EACH: &str = "
+model:
+  provider: custom
+  default: m
+  base_url: http://127.0.0.1:9/v1
+  api_key: sk-one
+  api_mode: chat_completions
+  context_length: 4096
+  max_tokens: 77
+providers:
+  a.b:
+    api_key: sk-two
+    base_url: http://127.0.0.1:8
+    key_env: MY_KEY
+    request_timeout_seconds: 90
+    stale_timeout_seconds: 1.5
+toolsets: [file]
+agent:
+  max_turns: 7
+  api_max_retries: 0
+  disabled_toolsets: [web]
+  run_budget_seconds: 60
+  reasoning_effort: high
+terminal:
+  cwd: /srv
+  timeout: 20
+  env_passthrough: [A]
+approvals:
+  mode: off
+  timeout: 9
+  deny: ['rm *']
+  single_query_mode: approve
+  unattended_mode: approve
+command_allowlist: [git log]
+tool_output:
+  max_bytes: 10
+context_file_max_chars: 99
+context_file_read_timeout: 0.5
+database:
+  synchronous: normal
+";
+
+fn config(text: &str) -> Config {
+    Config::parse(Path::new("config.yaml"), text).unwrap()
+}
+
+fn shown(text: &str, key: &str) -> (Value, Option<usize>) {
+    let shown = config(text).get(key).unwrap_or_else(|| panic!("{key} is nowhere"));
+    let line = match shown.source {
+        Source::Default => None,
+        Source::File { line } => Some(line),
+    };
+    (shown.value, line)
+}
+
+#[test]
+fn the_list_holds_exactly_what_is_read() {
+    values::READ.take();
+    config(EACH);
+    // The other spellings of the model's name.
+    config("model: {model: m}");
+    config("model: m");
+    let read: BTreeSet<String> = values::READ.take().iter().map(|name| name.replace(".a.b.", ".*.")).collect();
+    let listed: BTreeSet<String> = names().filter(|name| *name != QUIET).map(str::to_owned).collect();
+    assert_eq!(read, listed);
+}
+
+#[test]
+fn every_setting_of_the_file_is_shown_from_the_file() {
+    let (set, unset) = (config(EACH), config("providers: {a.b: {}}"));
+    let defaults = unset.show();
+    assert_eq!(defaults.len(), SETTINGS.len());
+    for (shown, default) in set.show().into_iter().zip(defaults) {
+        assert_eq!(shown.key, default.key);
+        assert_ne!(shown.value, default.value, "{} is not read, or set to its default here", shown.key);
+        assert_eq!(default.source, Source::Default, "{}", default.key);
+        let Source::File { line } = shown.source else { panic!("{} is in the file", shown.key) };
+        let name = shown.key.rsplit('.').next().unwrap();
+        assert!(EACH.lines().nth(line - 1).unwrap().trim().starts_with(&format!("{name}:")), "{}: {line}", shown.key);
+    }
+    assert!(check::check(&set).is_empty(), "{:?}", check::check(&set));
+}
+
+#[test]
+fn get_gives_the_value_that_holds_and_who_says_so() {
+    assert_eq!(shown("", "agent.max_turns"), (Value::Null, None));
+    assert_eq!(shown("agent: {max_turns: none}", "agent.max_turns"), (Value::Null, Some(1)));
+    assert_eq!(shown("agent:\n  max_turns:\n", "agent.max_turns"), (Value::Null, None));
+    assert_eq!(shown("agent:\n  max_turns: 1\n  max_turns: 2\n", "agent.max_turns"), (json!(2), Some(3)));
+    assert_eq!(shown("", "approvals.mode"), (json!("smart"), None));
+    assert_eq!(shown("approvals: {mode: off}", "approvals.mode"), (json!("off"), Some(1)));
+    assert_eq!(shown("\nmodel: m", "model.default"), (json!("m"), Some(2)));
+    assert_eq!(shown("model:\n  model: m", "model.default"), (json!("m"), Some(2)));
+    assert_eq!(shown("model:\n  default: ''\n  model: m", "model.default"), (json!("m"), Some(3)));
+    assert_eq!(shown("terminal:\n  timeout: 0", "terminal.timeout"), (json!(180), Some(2)));
+    assert_eq!(shown("toolsets: []", "toolsets"), (json!([]), Some(1)));
+    assert_eq!(shown("providers:\n  a.b:\n    key_env: K", "providers.a.b.key_env"), (json!("K"), Some(3)));
+    assert_eq!(shown("providers: {x: {}}", "providers.x.key_env"), (Value::Null, None));
+    // What this program does not use is shown as the file says it.
+    assert_eq!(shown("zzz: yes\nb.c:\n  d: [1, x]\n", "b.c.d"), (json!([1, "x"]), Some(3)));
+    assert_eq!(shown("agent: {max_turns: 7}", "agent").0, json!({"max_turns": 7}));
+    for nowhere in ["no.such", "agent", "", ".", "agent.", "providers.x.key_env"] {
+        assert_eq!(config("zzz: 1").get(nowhere), None, "{nowhere:?}");
+    }
+}
+
+#[test]
+fn i24_no_secret_is_shown() {
+    let text = concat!(
+        "model: {api_key: sk-1}\nproviders: {x: {api_key: sk-2}}\nslack: {bot_token: sk-3, password: [sk-4]}\n",
+        "mcp_servers: {f: {env: {ANY: sk-5}, headers: {X: [sk-6]}, args: [a]}}\nn: {API_KEY: 123456}\n",
+    );
+    let config = config(text);
+    let mut said = format!("{:?}", config.show());
+    let keys = ["model", "model.api_key", "providers", "providers.x", "slack", "slack.bot_token", "slack.password"];
+    let deep = ["mcp_servers", "mcp_servers.f.env", "mcp_servers.f.env.ANY", "mcp_servers.f.headers.X", "n.API_KEY"];
+    for key in keys.into_iter().chain(deep) {
+        let shown = config.get(key).unwrap();
+        assert!(shown.value.to_string().contains(MASK), "{key}: {}", shown.value);
+        said += &shown.value.to_string();
+    }
+    assert!(!said.contains("sk-") && !said.contains("123456"), "{said}");
+    assert_eq!(config.get("mcp_servers.f.args").unwrap().value, json!(["a"]));
+}
