@@ -100,7 +100,7 @@ fn check_lists_what_has_no_effect_and_is_no_failure() {
 fn every_setting_that_is_shown_is_known_to_check() {
     let home = Home::with("providers: {x: {key_env: K}}\n");
     let scope = Scope { profile: "default".to_owned(), home: home.directory.path().to_owned() };
-    for (key, _) in effective(&Config::load(&scope).unwrap()) {
+    for key in Config::load(&scope).unwrap().show().into_iter().map(|shown| shown.key) {
         // Written under its shown name it must be read, not reported.
         let mut lines = String::new();
         for (depth, part) in key.split('.').enumerate() {

@@ -16,7 +16,6 @@ mod raw;
 pub mod scope;
 mod settings;
 mod values;
-pub mod written;
 
 pub use config::{
     AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, Synchronous,
