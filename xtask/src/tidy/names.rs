@@ -14,6 +14,8 @@ const NOT_IN_CORE: &[(&str, &str)] = &[
     ("reqwest", "go through the model trait"),
     ("std::process", "go through a tool"),
     ("std::fs", "go through a seam"),
+    ("tokio::fs", "go through a seam"),
+    ("tokio::process", "go through a tool"),
     ("rand::", "ask the id seam"),
     ("Uuid", "ask the id seam"),
 ];
@@ -30,6 +32,9 @@ const NOT_IN_PRODUCT: &[(&str, &str)] = &[
     ("unimplemented!(", "write it or leave it out"),
     ("dbg!(", "remove it or use `tracing`"),
 ];
+
+/// How text gets to the terminal, which belongs to the programs.
+const PRINTS: [&str; 4] = ["println!", "eprintln!", "print!", "eprint!"];
 
 /// Checks all Rust files.
 #[must_use]
@@ -53,9 +58,10 @@ fn check_source(source: &Source<'_>) -> Vec<Finding> {
         findings.extend(
             product.map(|(name, instead)| source.finding(line, format!("`{name}` in product code; {instead}"))),
         );
-        if has_word(code, "println!") && !may_print(path) {
-            findings.push(source.finding(line, "`println!` in a library; use `tracing` or return the text"));
-        }
+        let prints = PRINTS.iter().filter(|name| has_word(code, name) && !may_print(path));
+        findings.extend(
+            prints.map(|name| source.finding(line, format!("`{name}` in a library; use `tracing` or return the text"))),
+        );
     }
     let leaf = LEAVES.iter().find(|(directory, _)| path.starts_with(directory));
     for (line, code) in source.all_lines() {
@@ -114,8 +120,8 @@ mod tests {
     #[test]
     fn product_code_neither_panics_nor_prints() {
         check_lines("hermes-store/src/x.rs", "a.unwrap();\nb.expect(\"c\");\ntodo!();\ndbg!(d);\n", &[1, 2, 3, 4]);
-        check_lines("hermes-store/src/x.rs", "a.unwrap_or(1);\nb.expect_err(2);\neprintln!();\n", &[]);
-        check_lines("hermes-store/src/x.rs", "println!();\n", &[1]);
+        check_lines("hermes-store/src/x.rs", "a.unwrap_or(1);\nb.expect_err(2);\n", &[]);
+        check_lines("hermes-store/src/x.rs", "println!();\neprintln!();\n", &[1, 2]);
         check_lines("hermes-cli/src/x.rs", "println!();\n", &[]);
         check_lines("hermes-store/tests/x.rs", "a.unwrap();\n", &[]);
     }
