@@ -52,7 +52,7 @@ async fn say(mode: Mode, text: &str, pick: PickArgs, turn: Option<TurnResult>) -
             replayed: false,
         })),
         Request::SessionResolve(params) if params.name.as_deref() == Some("missing") => Box::pin(async {
-            Err(RpcError { code: "HM5001".into(), message: "there is no such session".into(), usage: true })
+            Err(RpcError { code: "HM1003".into(), message: "there is no such session".into(), usage: true })
         }),
         Request::SessionResolve(_) => now(Response::SessionResolved(SessionResolveResponse {
             session: summary("c1", Some("Old")),

@@ -19,7 +19,7 @@ fn gateway(rows: usize) -> (Scripted, Link) {
             now(Response::SessionResolved(SessionResolveResponse { session: summary("c1", Some("Old")), note: None }))
         }
         Request::SessionResolve(_) => Box::pin(async {
-            Err(RpcError { code: "HM5001".into(), message: "there is no such session".into(), usage: true })
+            Err(RpcError { code: "HM1003".into(), message: "there is no such session".into(), usage: true })
         }),
         Request::SessionShow(params) => {
             let first = usize::try_from(params.after_seq).unwrap() + 1;

@@ -86,7 +86,8 @@ fn show(shown: Shown, messages: &[ServerMessage], end: &TurnResult) -> String {
         out.push_str(&text);
         last = stream;
     }
-    out
+    // A space that ends a line is made visible: files of this project have none.
+    out.replace(" \n", "␠\n")
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn a_turn_with_a_tool_reads_from_top_to_bottom() {
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "It says:\nhello")), @r"
     [spin] practice/tiny is thinking
     [out] I will look.[spin] preparing terminal
-    [out] 
+    [out]␠
     [spin] terminal: echo hello
     [err] · terminal  echo hello
     [err]   │ hello
@@ -149,7 +150,7 @@ fn an_answer_that_is_gone_on_with_after_a_cut_is_not_shown_twice() {
         delta("answer."),
     ];
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "The answer.")), @r"
-    [out] The 
+    [out] The␠
     [err] ! cut; attempt 2 of 4 in 2.0 s
     [spin] m is thinking
     [out] answer.
@@ -160,7 +161,7 @@ fn an_answer_that_is_gone_on_with_after_a_cut_is_not_shown_twice() {
 fn i28_a_gap_is_told_and_the_kept_answer_is_shown_whole() {
     let messages = [delta("The "), ServerMessage::EventsMissed { count: 3 }, delta("wer.")];
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "The answer.")), @r"
-    [out] The 
+    [out] The␠
     [err] ! 3 messages were missed; what is shown has a gap
     [out] wer.
     [err] (what is shown above may have a gap; this is the answer as it was kept)
