@@ -7,6 +7,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use super::error::ConfigError;
+use super::files;
 use super::raw::{self, Node};
 use super::scope::Scope;
 use super::values::View;
@@ -251,11 +252,7 @@ impl Config {
 /// A whole text file, `None` when there is none.
 pub(super) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
     let unreadable = |reason: String| ConfigError::Unreadable { path: path.to_owned(), reason };
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
+    let Some(bytes) = files::read(path, raw::CONFIG_MAX_BYTES)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count();

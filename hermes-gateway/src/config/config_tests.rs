@@ -49,6 +49,142 @@ fn model_may_be_a_name_or_a_mapping() {
     assert_eq!(model.context_length, Some(32_000));
 }
 
+/// As the Python program writes it, with settings of every section that this program reads and of some that it does not.
+const PYTHON_HOME: &str = "\
+# My settings
+_config_version: 50
+model:
+  default: anthropic/claude-sonnet-4
+  provider: openrouter
+  base_url: https://openrouter.ai/api/v1
+  openai_runtime: auto
+providers: {}
+fallback_providers: []
+toolsets:
+- hermes-cli
+database: {journal_mode: wal, wal_autocheckpoint: null, journal_size_limit: null}
+agent:
+  max_turns: null
+  budget_warning_ratio: null
+  run_budget_seconds: null
+  gateway_timeout: 1800
+  agent_cache: {max_size: 128, memory_high_mb: auto}
+  api_max_retries: 3
+  tool_use_enforcement: auto
+  reasoning_effort: ''
+  disabled_toolsets: []
+  environment_hint: 'here: so'
+terminal:
+  backend: local
+  cwd: .
+  timeout: 180
+  env_passthrough: []
+  docker_image: nikolaik/python-nodejs:python3.11-nodejs20
+compression: {enabled: true, threshold: 0.5}
+context_file_max_chars: null
+context_file_read_timeout: 5.0
+file_read_max_chars: 100000
+tool_output: {max_bytes: 50000, max_lines: 2000}
+approvals:
+  mode: smart
+  timeout: 300
+  cron_mode: deny
+  single_query_mode: deny
+  unattended_mode: deny
+  deny: []
+command_allowlist:
+- recursive delete
+quick_commands: {}
+mcp_servers:
+  files: {command: npx, args: [-y, server], env: {TOKEN: abc}}
+";
+
+#[test]
+fn i27_a_home_of_the_python_program_works_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let scope = Scope { profile: "default".into(), home: dir.path().into() };
+    std::fs::write(scope.config_yaml(), PYTHON_HOME).unwrap();
+    let config = Config::load(&scope).unwrap();
+    assert_eq!(config.model.default.as_deref(), Some("anthropic/claude-sonnet-4"));
+    assert_eq!(config.model.provider.as_deref(), Some("openrouter"));
+    assert_eq!((config.agent.max_turns, config.agent.run_budget, config.agent.reasoning_effort), (None, None, None));
+    assert_eq!(config.command_allowlist, ["recursive delete"]);
+    assert_eq!(std::fs::read_to_string(scope.config_yaml()).unwrap(), PYTHON_HOME, "reading changes nothing");
+    // Its own settings are no mistakes.
+    let unknown: Vec<String> = crate::config::check::check(&config)
+        .into_iter()
+        .filter(|finding| finding.kind != crate::config::check::FindingKind::NotSupportedYet)
+        .map(|finding| finding.to_string())
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn approvals_are_off_with_and_without_quotes() {
+    for text in ["off", "\"off\"", "'off'", "Off", "OFF", "false", "no"] {
+        assert_eq!(config(&format!("approvals: {{mode: {text}}}")).approvals.mode, ApprovalsMode::Off, "{text}");
+        assert_eq!(config(&format!("approvals:\n  mode: {text} # yes\n")).approvals.mode, ApprovalsMode::Off, "{text}");
+    }
+    // What is not clearly off asks, or is an error.
+    for text in ["", "~", "''", "smart"] {
+        assert_eq!(config(&format!("approvals: {{mode: {text}}}")).approvals.mode, ApprovalsMode::Smart, "{text}");
+    }
+    assert!(error("approvals: {mode: true}").contains("HM0106"));
+}
+
+#[test]
+fn a_limit_of_none_is_no_limit() {
+    for text in ["none", "None", "unlimited", "0", "-1", "null", "~", "", "'none'", "\"0\""] {
+        assert_eq!(config(&format!("agent: {{max_turns: {text}}}")).agent.max_turns, None, "{text:?}");
+    }
+    assert_eq!(config("agent: {max_turns: '90'}").agent.max_turns, Some(90));
+}
+
+#[test]
+fn a_section_that_is_empty_has_its_defaults() {
+    for section in ["model", "providers", "agent", "terminal", "approvals", "tool_output", "database"] {
+        for empty in ["", " null", " ~", " {}"] {
+            assert_eq!(
+                format!("{:?}", config(&format!("{section}:{empty}\n"))),
+                format!("{:?}", config("")),
+                "{section}"
+            );
+        }
+    }
+    assert!(config("providers: {groq: ~}").providers["groq"].key_env.is_none());
+}
+
+#[test]
+fn of_two_equal_keys_the_last_counts() {
+    let twice = config("agent: {max_turns: 1, api_max_retries: 9}\nagent:\n  max_turns: 2\n  max_turns: 3\n");
+    assert_eq!((twice.agent.max_turns, twice.agent.api_max_retries), (Some(3), 3));
+}
+
+#[test]
+fn i27_broken_yaml_gives_file_line_column_and_what_to_do() {
+    for (text, place, advice) in [
+        ("a: 1\nagent:\n\tmax_turns: 1\n", "/h/config.yaml:3:", "use spaces"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "/h/config.yaml:3:", "missing quote or bracket"),
+        ("title: a: b\n", "/h/config.yaml:1:", "in quotes"),
+    ] {
+        let error = Config::parse(Path::new("/h/config.yaml"), text).unwrap_err();
+        let message = error.to_string();
+        assert!(matches!(error, ConfigError::BrokenYaml { column: 1.., .. }), "{message}");
+        assert!(message.contains(place) && message.contains(advice), "{message}");
+    }
+}
+
+#[test]
+fn i27_a_file_that_is_no_file_or_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let scope = Scope { profile: "default".into(), home: dir.path().into() };
+    std::fs::create_dir(scope.config_yaml()).unwrap();
+    assert!(Config::load(&scope).unwrap_err().to_string().contains("not a regular file"));
+    std::fs::remove_dir(scope.config_yaml()).unwrap();
+    std::fs::write(scope.config_yaml(), vec![b'#'; raw::CONFIG_MAX_BYTES + 1]).unwrap();
+    assert_eq!(Config::load(&scope).unwrap_err().code(), "HM0104");
+}
+
 #[test]
 fn every_setting_is_read() {
     let config = config(

@@ -156,7 +156,7 @@ fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), Conf
 fn known(file: &Path, text: &str, key: &str) -> Result<(), ConfigError> {
     let tree = raw::parse(file, text)?;
     let found = tree.as_ref().and_then(|root| settings::find(root, key));
-    if found.is_some() && tree.as_ref().and_then(|root| root.at(&key.split('.').collect::<Vec<_>>())).is_none() {
+    if found.is_some() && tree.as_ref().and_then(|root| root.entry_at(&key.split('.').collect::<Vec<_>>())).is_none() {
         return Err(refused(file, key, "a name in it has a dot inside"));
     }
     if found.is_some() || check::is_setting(key) {

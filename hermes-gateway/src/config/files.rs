@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::ConfigError;
 
-fn unreadable(path: &Path, reason: impl ToString) -> ConfigError {
+fn unreadable(path: &Path, reason: &impl ToString) -> ConfigError {
     ConfigError::Unreadable { path: path.to_owned(), reason: reason.to_string() }
 }
 
-fn unwritable(path: &Path, reason: impl ToString) -> ConfigError {
+fn unwritable(path: &Path, reason: &impl ToString) -> ConfigError {
     ConfigError::Unwritable { path: path.to_owned(), reason: reason.to_string() }
 }
 
@@ -19,14 +19,16 @@ fn unwritable(path: &Path, reason: impl ToString) -> ConfigError {
 /// [`ConfigError::Unreadable`], also above `max_bytes`.
 pub(super) fn read(path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>, ConfigError> {
     let size = match std::fs::metadata(path) {
+        // A pipe would be waited for.
+        Ok(data) if !data.is_file() => return Err(unreadable(path, &"it is not a regular file")),
         Ok(data) => data.len(),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-        Err(error) => return Err(unreadable(path, error)),
+        Err(error) => return Err(unreadable(path, &error)),
     };
     if size > max_bytes as u64 {
-        return Err(unreadable(path, format!("it is larger than {max_bytes} bytes")));
+        return Err(unreadable(path, &format!("it is larger than {max_bytes} bytes")));
     }
-    std::fs::read(path).map(Some).map_err(|error| unreadable(path, error))
+    std::fs::read(path).map(Some).map_err(|error| unreadable(path, &error))
 }
 
 /// Replaces a file: a new file in the same directory, synced, renamed over the old one. A link is followed, the mode
@@ -34,15 +36,14 @@ pub(super) fn read(path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>, Con
 ///
 /// # Errors
 /// [`ConfigError::Unwritable`]; the old file is then untouched.
-#[allow(dead_code, reason = "the editor of config.yaml uses it")]
 pub(super) fn replace(path: &Path, text: &str) -> Result<(), ConfigError> {
     let target = match std::fs::canonicalize(path) {
         Ok(target) => target,
         Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
-        Err(error) => return Err(unwritable(path, error)),
+        Err(error) => return Err(unwritable(path, &error)),
     };
     let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    write_over(dir, &target, text).map_err(|error| unwritable(path, error))
+    write_over(dir, &target, text).map_err(|error| unwritable(path, &error))
 }
 
 fn write_over(dir: &Path, target: &Path, text: &str) -> std::io::Result<()> {

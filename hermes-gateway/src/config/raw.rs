@@ -68,9 +68,10 @@ impl Node {
         }
     }
 
-    /// The value under a path of keys.
-    pub(super) fn at(&self, path: &[&str]) -> Option<&Node> {
-        path.iter().try_fold(self, |node, key| node.entry(key).map(|entry| &entry.value))
+    /// The entry under a path of keys.
+    pub(super) fn entry_at(&self, path: &[&str]) -> Option<&Entry> {
+        let (last, sections) = path.split_last()?;
+        sections.iter().try_fold(self, |node, key| node.entry(key).map(|entry| &entry.value))?.entry(last)
     }
 
     /// As JSON, for comparison and display. Plain scalars become what YAML 1.1 says they are.
@@ -335,6 +336,12 @@ mod tests {
 
     fn tree(text: &str) -> Node {
         parse(Path::new("config.yaml"), text).unwrap().unwrap()
+    }
+
+    impl Node {
+        fn at(&self, path: &[&str]) -> Option<&Node> {
+            self.entry_at(path).map(|entry| &entry.value)
+        }
     }
 
     fn error(text: &str) -> ConfigError {

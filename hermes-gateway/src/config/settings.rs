@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::config::{Config, ProviderConfig};
-use super::raw::{Kind, Node};
+use super::raw::{Entry, Kind, Node};
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "********";
@@ -145,31 +145,31 @@ impl Config {
         if let Some(shown) = self.show().into_iter().find(|shown| shown.key == dotted) {
             return Some(shown);
         }
-        let node = find(self.tree.as_ref()?, dotted)?;
+        let entry = find(self.tree.as_ref()?, dotted)?;
         let last = dotted.rsplit('.').next().unwrap_or_default();
         let hidden = is_secret(last) || dotted.split('.').any(is_secret_section);
-        let value = masked(hidden, node.to_json());
-        Some(Shown { key: dotted.to_owned(), value, source: Source::File { line: node.mark.line } })
+        let value = masked(hidden, entry.value.to_json());
+        Some(Shown { key: dotted.to_owned(), value, source: Source::File { line: entry.key_mark.line } })
     }
 
     /// The place where the file says a setting. An empty text says nothing, except that a list is empty.
     fn said(&self, path: &[&str], value: &Value) -> Option<Source> {
-        let node = self.tree.as_ref()?.at(path)?;
-        let says = match &node.kind {
+        let entry = self.tree.as_ref()?.entry_at(path)?;
+        let says = match &entry.value.kind {
             Kind::Null => false,
             Kind::Scalar { text, .. } => value.is_array() || !text.trim().is_empty(),
             Kind::List { .. } => true,
             // `model` is a section here, and not the name of a model.
             Kind::Map { .. } => false,
         };
-        says.then_some(Source::File { line: node.mark.line })
+        says.then_some(Source::File { line: entry.key_mark.line })
     }
 }
 
-/// The value under a dotted name. Names with dots inside are found too.
-pub(super) fn find<'a>(node: &'a Node, dotted: &str) -> Option<&'a Node> {
+/// The entry under a dotted name. Names with dots inside are found too.
+pub(super) fn find<'a>(node: &'a Node, dotted: &str) -> Option<&'a Entry> {
     if let Some(entry) = node.entry(dotted) {
-        return Some(&entry.value);
+        return Some(entry);
     }
     let dots = dotted.match_indices('.').map(|(at, _)| at);
     dots.filter_map(|at| Some((node.entry(&dotted[..at])?, &dotted[at + 1..])))

@@ -103,6 +103,8 @@ fn get_gives_the_value_that_holds_and_who_says_so() {
     assert_eq!(shown("model:\n  default: ''\n  model: m", "model.default"), (json!("m"), Some(3)));
     assert_eq!(shown("terminal:\n  timeout: 0", "terminal.timeout"), (json!(180), Some(2)));
     assert_eq!(shown("toolsets: []", "toolsets"), (json!([]), Some(1)));
+    assert_eq!(shown("toolsets:\n  - file\n", "toolsets"), (json!(["file"]), Some(1)));
+    assert_eq!(shown("a: &x {timeout: 7}\nterminal: *x\n", "terminal.timeout"), (json!(7), Some(1)));
     assert_eq!(shown("providers:\n  a.b:\n    key_env: K", "providers.a.b.key_env"), (json!("K"), Some(3)));
     assert_eq!(shown("providers: {x: {}}", "providers.x.key_env"), (Value::Null, None));
     // What this program does not use is shown as the file says it.
