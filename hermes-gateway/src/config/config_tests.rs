@@ -107,7 +107,7 @@ fn i27_a_home_of_the_python_program_works_as_it_is() {
     let config = Config::load(&scope).unwrap();
     assert_eq!(config.model.default.as_deref(), Some("anthropic/claude-sonnet-4"));
     assert_eq!(config.model.provider.as_deref(), Some("openrouter"));
-    assert_eq!((config.agent.max_turns, config.agent.run_budget, config.agent.reasoning_effort), (None, None, None));
+    assert_eq!((config.agent.max_turns, config.agent.run_budget, &config.agent.reasoning_effort), (None, None, &None));
     assert_eq!(config.command_allowlist, ["recursive delete"]);
     assert_eq!(std::fs::read_to_string(scope.config_yaml()).unwrap(), PYTHON_HOME, "reading changes nothing");
     // Its own settings are no mistakes.
