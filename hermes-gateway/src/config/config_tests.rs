@@ -179,7 +179,7 @@ fn i27_a_file_that_is_no_file_or_too_large_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let scope = Scope { profile: "default".into(), home: dir.path().into() };
     std::fs::create_dir(scope.config_yaml()).unwrap();
-    assert!(Config::load(&scope).unwrap_err().to_string().contains("not a regular file"));
+    assert_eq!(Config::load(&scope).unwrap_err().code(), "HM0104");
     std::fs::remove_dir(scope.config_yaml()).unwrap();
     std::fs::write(scope.config_yaml(), vec![b'#'; raw::CONFIG_MAX_BYTES + 1]).unwrap();
     assert_eq!(Config::load(&scope).unwrap_err().code(), "HM0104");

@@ -1,6 +1,6 @@
 //! Reading a file of the home, and replacing it so that a crash leaves the old or the new one.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use super::ConfigError;
@@ -18,17 +18,17 @@ fn unwritable(path: &Path, reason: &impl ToString) -> ConfigError {
 /// # Errors
 /// [`ConfigError::Unreadable`], also above `max_bytes`.
 pub(super) fn read(path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>, ConfigError> {
-    let size = match std::fs::metadata(path) {
-        // A pipe would be waited for.
-        Ok(data) if !data.is_file() => return Err(unreadable(path, &"it is not a regular file")),
-        Ok(data) => data.len(),
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         Err(error) => return Err(unreadable(path, &error)),
     };
-    if size > max_bytes as u64 {
+    let mut bytes = Vec::new();
+    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    if bytes.len() > max_bytes {
         return Err(unreadable(path, &format!("it is larger than {max_bytes} bytes")));
     }
-    std::fs::read(path).map(Some).map_err(|error| unreadable(path, &error))
+    Ok(Some(bytes))
 }
 
 /// Replaces a file: a new file in the same directory, synced, renamed over the old one. A link is followed, the mode

@@ -93,7 +93,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub struct Shown {
     /// Its name with its sections, with dots between them.
     pub key: String,
-    /// The value that holds, null when there is none. A secret is [`MASK`]. Waits are in seconds.
+    /// The value that holds. A secret is [`MASK`]; waits are in seconds. Null when there is no value, unless the file says
+    /// so: then its own word, such as `none` or `auto`.
     pub value: Value,
     /// Who says so.
     pub source: Source,
@@ -111,6 +112,14 @@ pub enum Source {
     },
 }
 
+impl Shown {
+    fn of(key: String, value: Value, said: Option<&Entry>) -> Self {
+        let Some(entry) = said else { return Self { key, value, source: Source::Default } };
+        let value = if value.is_null() { entry.value.to_json() } else { value };
+        Self { key, value, source: Source::File { line: entry.key_mark.line } }
+    }
+}
+
 impl Config {
     /// Every setting that this program uses, with the value that holds and its source. Those of providers are there for
     /// the providers that the file names.
@@ -120,8 +129,9 @@ impl Config {
         for setting in SETTINGS {
             if let Reader::Of(value) = setting.value {
                 let value = value(self);
-                let said = setting.spellings().find_map(|name| self.said(&name.split('.').collect::<Vec<_>>(), &value));
-                all.push(Shown { key: setting.key.to_owned(), value, source: said.unwrap_or(Source::Default) });
+                let paths = setting.spellings().map(|name| name.split('.').collect::<Vec<_>>());
+                let said = paths.filter_map(|path| self.said(&path, &value)).next();
+                all.push(Shown::of(setting.key.to_owned(), value, said));
             }
         }
         for (id, provider) in &self.providers {
@@ -130,8 +140,8 @@ impl Config {
                     let value = value(provider);
                     let path: Vec<&str> =
                         setting.key.split('.').map(|part| if part == "*" { id } else { part }).collect();
-                    let source = self.said(&path, &value).unwrap_or(Source::Default);
-                    all.push(Shown { key: path.join("."), value, source });
+                    let said = self.said(&path, &value);
+                    all.push(Shown::of(path.join("."), value, said));
                 }
             }
         }
@@ -152,8 +162,8 @@ impl Config {
         Some(Shown { key: dotted.to_owned(), value, source: Source::File { line: entry.key_mark.line } })
     }
 
-    /// The place where the file says a setting. An empty text says nothing, except that a list is empty.
-    fn said(&self, path: &[&str], value: &Value) -> Option<Source> {
+    /// The entry with which the file says a setting. An empty text says nothing, except that a list is empty.
+    fn said(&self, path: &[&str], value: &Value) -> Option<&Entry> {
         let entry = self.tree.as_ref()?.entry_at(path)?;
         let says = match &entry.value.kind {
             Kind::Null => false,
@@ -162,7 +172,7 @@ impl Config {
             // `model` is a section here, and not the name of a model.
             Kind::Map { .. } => false,
         };
-        says.then_some(Source::File { line: entry.key_mark.line })
+        says.then_some(entry)
     }
 }
 

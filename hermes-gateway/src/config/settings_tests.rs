@@ -93,7 +93,9 @@ fn every_setting_of_the_file_is_shown_from_the_file() {
 #[test]
 fn get_gives_the_value_that_holds_and_who_says_so() {
     assert_eq!(shown("", "agent.max_turns"), (Value::Null, None));
-    assert_eq!(shown("agent: {max_turns: none}", "agent.max_turns"), (Value::Null, Some(1)));
+    assert_eq!(shown("agent: {max_turns: none}", "agent.max_turns"), (json!("none"), Some(1)));
+    assert_eq!(shown("agent: {max_turns: 0}", "agent.max_turns"), (json!(0), Some(1)));
+    assert_eq!(shown("model: {provider: auto}", "model.provider"), (json!("auto"), Some(1)));
     assert_eq!(shown("agent:\n  max_turns:\n", "agent.max_turns"), (Value::Null, None));
     assert_eq!(shown("agent:\n  max_turns: 1\n  max_turns: 2\n", "agent.max_turns"), (json!(2), Some(3)));
     assert_eq!(shown("", "approvals.mode"), (json!("smart"), None));
