@@ -122,6 +122,7 @@ cases! {
     transcript::i17_other_bytes_under_the_same_id_are_refused,
     transcript::i17_a_round_may_be_repeated,
     transcript::s29_a_refused_batch_leaves_nothing,
+    transcript::a_session_may_be_changed_on_purpose_and_keeps_its_rows,
     transcript::i20_a_session_has_one_child,
     transcript::i19_bytes_come_back_as_they_were,
     transcript::s40_usage_is_counted_once,

@@ -158,6 +158,13 @@ pub trait TranscriptStore: Send + Sync {
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError>;
 
+    /// Gives the tip session another model, prompt, tool list or directory, because one of them was changed on purpose.
+    /// Its rows and its parent stay. `session.id` names the tip; `session.parent` is not looked at.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Conflict`] when `session.id` is not the tip.
+    async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError>;
+
     /// Appends rows to the tip session, and counts the usage of the request that made them.
     ///
     /// # Errors

@@ -103,6 +103,7 @@ suite! {
     i17_other_bytes_under_the_same_id_are_refused,
     i17_a_round_may_be_repeated,
     s29_a_refused_batch_leaves_nothing,
+    a_session_may_be_changed_on_purpose_and_keeps_its_rows,
     i20_a_session_has_one_child,
     i19_bytes_come_back_as_they_were,
     s40_usage_is_counted_once,

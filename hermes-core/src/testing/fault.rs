@@ -174,6 +174,10 @@ impl TranscriptStore for FaultStore {
         self.write(self.inner.open_session(fence, turn, session, parent_end, rows)).await
     }
 
+    async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError> {
+        self.write(self.inner.change_session(fence, turn, session)).await
+    }
+
     async fn append(
         &self,
         fence: &Fence,

@@ -77,8 +77,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Goes on with a session: its prompt is replayed byte for byte, unless the model, the directory or the tools were
-    /// changed on purpose.
+    /// Goes on with a session: its prompt and its tools are replayed byte for byte. Another model or other tools, which
+    /// only a person can have chosen, are written down and told; only other tools cost the prompt cache.
     async fn reopen_session(
         &mut self,
         session: SessionRecord,
@@ -87,26 +87,32 @@ impl Turn<'_> {
     ) -> Result<(), Ending> {
         let prompt = self.store(self.engine.store.prompt(&session.prompt).await)?;
         self.system = prompt.bytes().clone();
+        self.session = Some(session.id.clone());
+        let info = self.model.info();
+        let mut changes = Vec::new();
+        if (session.provider.as_str(), session.model.as_str()) != (info.provider.as_str(), info.model.as_str()) {
+            let (was, is) =
+                (format!("{}/{}", session.provider, session.model), format!("{}/{}", info.provider, info.model));
+            changes.push(format!("the model of this session is now {is}; it was {was}"));
+        }
         if session.tools != *tools.hash() {
-            let bytes = self.store(self.engine.store.prompt(&session.tools).await)?;
-            // The tools that the session began with keep its prefix stable; a call of one that is not available any
-            // more is answered as invalid.
-            match serde_json::from_slice::<Vec<ToolSchema>>(bytes.bytes()) {
-                Ok(stored) => {
-                    if let Some(tools) = &mut self.tools {
-                        tools.schemas = stored.into();
-                    }
-                }
-                Err(error) => {
-                    return Err(Ending::failed(
-                        EndReason::InvariantViolated,
-                        "HM4018",
-                        format!("the tool list of session {} cannot be read: {error}", session.id),
-                    ));
-                }
+            changes.push("the tools of this session have changed; its prompt cache begins anew".to_owned());
+        }
+        if !changes.is_empty() {
+            let changed = NewSession {
+                id: session.id,
+                parent: None,
+                provider: info.provider.clone(),
+                model: info.model.clone(),
+                cwd: session.cwd,
+                prompt,
+                tools: tools.clone(),
+            };
+            self.store(self.engine.store.change_session(&self.fence, &self.id, changed).await)?;
+            for text in changes {
+                self.emit(EventKind::Notice { text });
             }
         }
-        self.session = Some(session.id);
         if resumed {
             return Ok(());
         }

@@ -92,14 +92,8 @@ impl Turn<'_> {
                 "Not run: the arguments are not one whole JSON value. Make the call again.".to_owned(),
             ));
         }
-        let prepared = self.engine.tools.registry.prepare(index, id, &call.name, &call.arguments)?;
-        let name = &prepared.tool.spec().name;
-        let available = self.tools.as_ref().is_some_and(|t| t.available.iter().any(|tool| tool.spec().name == *name));
-        if available {
-            Ok(prepared)
-        } else {
-            Err(invalid(format!("Not run: the tool {name} is not available in this session.")))
-        }
+        let available = self.tools.as_ref().map_or(&[][..], |tools| &tools.available);
+        self.engine.tools.registry.prepare_available(available, index, id, &call.name, &call.arguments)
     }
 
     /// An id that pairs call and result in every later request: the provider's own, unless it used that one before.

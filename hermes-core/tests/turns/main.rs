@@ -1,6 +1,14 @@
 //! Turns on the in-memory store: every phase, every way to end, every crash point of a round.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, unreachable_pub, missing_docs, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
 
 mod crashes;
 mod endings;

@@ -147,3 +147,39 @@ async fn c7_strange_text_is_stored_and_replayed_unchanged() {
     let ChatMessage::User { text: sent, .. } = &requests[1].messages[0] else { panic!("no user message") };
     assert_eq!(*sent, text);
 }
+
+#[tokio::test]
+async fn another_model_goes_on_with_the_same_prompt_and_history_and_is_told() {
+    use hermes_providers::{ChatModel as _, ModelInfo};
+    let world = World::new();
+    let first = RoundsModel::new(1, 1);
+    let conversation = ask(&world.engine("one", first.clone()), None, "go").await.conversation;
+    let info = ModelInfo { model: "other".to_owned(), ..first.info().clone() };
+    let other = Arc::new(ScriptedModel::new(info));
+    other.push(Script::text("hello"));
+    let engine = world.engine("two", other.clone());
+    assert_eq!(ask(&engine, Some(&conversation), "more").await.reason, EndReason::Answered);
+    check_prefix(first.requests.lock().unwrap().last().unwrap(), &other.requests()[0]);
+    let notices = world.events.all();
+    assert!(
+        notices.iter().any(|e| matches!(&e.kind, hermes_core::EventKind::Notice { text } if text.contains("other")))
+    );
+    let summary = world.store.conversation(&conversation).await.unwrap();
+    assert_eq!(summary.model.as_deref(), Some("other"));
+}
+
+#[tokio::test]
+async fn i22_a_tool_that_was_taken_away_cannot_be_called_any_more() {
+    use hermes_tools::ToolSelection;
+    let world = World::new();
+    let conversation = ask(&world.engine("one", RoundsModel::new(1, 1)), None, "go").await.conversation;
+    let model = RoundsModel::new(1, 1);
+    let mut parts = world.parts("two", model.clone());
+    parts.tools.selection = ToolSelection::none();
+    let result = ask(&hermes_core::Engine::new(parts), Some(&conversation), "more").await;
+    assert_eq!(result.reason, EndReason::Answered);
+    assert!(model.requests.lock().unwrap()[0].tools.is_empty());
+    assert_eq!(world.ledger.effects().len(), 1, "only the first turn had the tool");
+    let rows = world.rows(&conversation, View::Display).await;
+    assert!(short(&rows).contains(&"tool:invalid".to_owned()));
+}

@@ -176,6 +176,25 @@ pub(super) async fn s29_a_refused_batch_leaves_nothing(w: &World) {
     w.store.append(&fence, &turn, vec![text("new", Role::User, "second try")], None).await.unwrap();
 }
 
+pub(super) async fn a_session_may_be_changed_on_purpose_and_keeps_its_rows(w: &World) {
+    w.admit(super::input("c", "first", "x")).await;
+    let (fence, turn, _) = w.start("c", "a").await;
+    let rows = vec![text("m1", Role::User, "hi")];
+    w.store.open_session(&fence, &turn, session("c", None, "c"), None, rows).await.unwrap();
+    let changed = crate::NewSession {
+        model: "other".to_owned(),
+        tools: crate::PromptSnapshot::new(&b"[1]"[..]),
+        ..session("c", None, "c")
+    };
+    w.store.change_session(&fence, &turn, changed.clone()).await.unwrap();
+    let stored = w.store.session(&changed.id).await.unwrap();
+    assert_eq!((stored.model.as_str(), &stored.tools), ("other", changed.tools.hash()));
+    assert_eq!(w.store.prompt(&stored.tools).await.unwrap(), changed.tools);
+    assert_eq!(w.rows("c", View::Model).await.len(), 1);
+    let elsewhere = session("c", None, "not-the-tip");
+    assert!(matches!(w.store.change_session(&fence, &turn, elsewhere).await, Err(crate::StoreError::Conflict { .. })));
+}
+
 pub(super) async fn i20_a_session_has_one_child(w: &World) {
     w.admit(super::input("c", "first", "x")).await;
     let (fence, turn, _) = w.start("c", "a").await;

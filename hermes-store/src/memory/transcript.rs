@@ -17,6 +17,22 @@ use crate::session::{NewSession, SessionRecord};
 use crate::traits::TranscriptStore;
 
 impl State {
+    fn change_session(&mut self, fence: &Fence, turn: &TurnId, new: NewSession, now: i64) -> Result<(), StoreError> {
+        let tip = self.running(fence, turn)?.tip.clone();
+        let record = self.sessions.get_mut(&new.id).filter(|_| tip.as_ref() == Some(&new.id));
+        let record = record.ok_or_else(|| conflict("session", &new.id))?;
+        record.provider = new.provider;
+        record.model = new.model;
+        record.cwd = new.cwd;
+        record.prompt = new.prompt.hash().clone();
+        record.tools = new.tools.hash().clone();
+        for prompt in [new.prompt, new.tools] {
+            self.prompts.insert(prompt.hash().as_str().to_owned(), prompt.bytes().clone());
+        }
+        self.touch(fence.conversation(), now, true);
+        Ok(())
+    }
+
     fn open_session(
         &mut self,
         fence: &Fence,
@@ -259,6 +275,12 @@ impl TranscriptStore for MemoryStore {
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
         let done = self.state().open_session(fence, turn, session, parent_end, rows, self.now());
+        self.notify();
+        done
+    }
+
+    async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError> {
+        let done = self.state().change_session(fence, turn, session, self.now());
         self.notify();
         done
     }

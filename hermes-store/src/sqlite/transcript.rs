@@ -81,6 +81,8 @@ const INSERT_SESSION: &str = "INSERT INTO sessions (id, conversation_id, parent_
      tools_hash, first_seq, started_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING";
 const SAME_SESSION: &str = "SELECT parent_id, provider, model, cwd, prompt_hash, tools_hash FROM sessions \
      WHERE id = $1 AND conversation_id = $2 AND ended_ms IS NULL";
+const CHANGE_SESSION: &str = "UPDATE sessions SET provider = $3, model = $4, cwd = $5, prompt_hash = $6, tools_hash = $7 \
+     WHERE id = $1 AND conversation_id = $2 AND ended_ms IS NULL";
 const END_PARENT: &str = "UPDATE sessions SET ended_ms = $2, end_reason = $3 WHERE id = $1";
 const SET_TIP: &str = "UPDATE conversations SET tip = $2 WHERE id = $1";
 const SET_SESSION: &str = "UPDATE turns SET session_id = $2 WHERE id = $1";
@@ -404,6 +406,15 @@ pub(super) async fn read_turn_answer(
     Ok(row.as_ref().map(message).transpose()?.map(|(row, _)| row))
 }
 
+/// The bytes of a session's prompt and tools, once each.
+async fn insert_prompts(conn: &mut SqliteConnection, new: &NewSession) -> Result<(), StoreError> {
+    for prompt in [&new.prompt, &new.tools] {
+        let insert = sqlx::query(INSERT_PROMPT).bind(prompt.hash().as_str()).bind(prompt.bytes().as_ref());
+        insert.execute(&mut *conn).await.map_err(map)?;
+    }
+    Ok(())
+}
+
 /// Makes a session the tip: prompt bytes, session row, tip, in this order. False when it was opened before.
 async fn open(
     conn: &mut SqliteConnection,
@@ -423,10 +434,7 @@ async fn open(
     if repeats {
         return same_session(conn, place, new).await;
     }
-    for prompt in [&new.prompt, &new.tools] {
-        let insert = sqlx::query(INSERT_PROMPT).bind(prompt.hash().as_str()).bind(prompt.bytes().as_ref());
-        insert.execute(&mut *conn).await.map_err(map)?;
-    }
+    insert_prompts(conn, new).await?;
     let inserted = sqlx::query(INSERT_SESSION)
         .bind(new.id.as_str())
         .bind(place.conversation.as_str())
@@ -549,6 +557,28 @@ impl TranscriptStore for SqliteStore {
         let before = fenced.seq - size(rows.len());
         open(tx.conn(), place, &session, fenced.tip.as_ref(), before, parent_end).await?;
         append(tx.conn(), place, &rows).await?;
+        tx.commit().await
+    }
+
+    async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError> {
+        let mut tx = self.write().await?;
+        let touch = Touch::quiet(self.now(), true);
+        let fenced = self.fence(&mut tx, fence, Some(turn), touch).await?;
+        if fenced.tip.as_ref() != Some(&session.id) {
+            return Err(conflict("session", &session.id));
+        }
+        insert_prompts(tx.conn(), &session).await?;
+        sqlx::query(CHANGE_SESSION)
+            .bind(session.id.as_str())
+            .bind(fence.conversation().as_str())
+            .bind(&session.provider)
+            .bind(&session.model)
+            .bind(&session.cwd)
+            .bind(session.prompt.hash().as_str())
+            .bind(session.tools.hash().as_str())
+            .execute(tx.conn())
+            .await
+            .map_err(map)?;
         tx.commit().await
     }
 

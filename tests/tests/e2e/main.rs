@@ -1,6 +1,14 @@
 //! The real program as a real process, against a real server on the loopback, in a home of its own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, unreachable_pub, missing_docs, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
 
 mod crash;
 mod faults;
