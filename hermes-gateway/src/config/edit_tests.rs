@@ -1,3 +1,5 @@
+//! Tests of changing one setting.
+
 use super::*;
 
 fn changed(text: &str, key: &str, word: &str) -> Result<String, ConfigError> {
