@@ -269,7 +269,9 @@ impl Parts {
 
     fn tool_host(&self, allow_list: Vec<String>) -> ToolHost {
         let approvals = &self.config.approvals;
-        let unattended_approves = approvals.single_query_mode == NobodyThere::Approve && !self.overrides.attended;
+        let nobody_there =
+            if self.overrides.serves_all { approvals.unattended_mode } else { approvals.single_query_mode };
+        let unattended_approves = nobody_there == NobodyThere::Approve && !self.overrides.attended;
         let off = self.overrides.yolo || approvals.mode == ApprovalsMode::Off || unattended_approves;
         let policy = PolicyConfig {
             mode: if off { ApprovalMode::Off } else { ApprovalMode::Prompt },
@@ -290,6 +292,7 @@ impl Parts {
                 env: self.keys.env().vars.clone(),
                 passthrough: self.config.terminal.env_passthrough.clone(),
                 timeout_ms: millis(self.config.terminal.timeout),
+                output_max_chars: usize::try_from(self.config.tool_output_max_bytes).unwrap_or(usize::MAX),
             }),
             people: Arc::new(HubPeople(self.hub.clone())),
             cwd: Some(cwd.display().to_string()),
@@ -370,6 +373,7 @@ struct LocalSessions {
     env: std::collections::BTreeMap<String, String>,
     passthrough: Vec<String>,
     timeout_ms: u64,
+    output_max_chars: usize,
 }
 
 #[async_trait]
@@ -383,6 +387,7 @@ impl ToolSessions for LocalSessions {
         let mut config = SessionConfig::new(stored, self.env.clone());
         config.env_passthrough.clone_from(&self.passthrough);
         config.command_timeout_ms = self.timeout_ms;
+        config.output_max_chars = self.output_max_chars;
         Arc::new(ToolSession::new(config))
     }
 

@@ -2,11 +2,14 @@
 //! built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
 use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
 use crate::config::{Config, Env, Keys, Lookup, ProviderConfig};
 use crate::protocol::RpcError;
+
+/// The one wire that this program speaks.
+const API_MODE: &str = "chat_completions";
 
 /// What was asked for on the command line.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +92,16 @@ pub(crate) fn choose(
 ) -> Result<Option<Choice>, RpcError> {
     let config = known.config;
     let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles };
+    if let Some(mode) = config.model.api_mode.as_deref().filter(|mode| !matches!(*mode, "" | "auto" | API_MODE)) {
+        return Err(wrong(
+            "HM0213",
+            format!(
+                "model.api_mode {mode:?} in {} is not supported yet; only {API_MODE} is, so take the line out or use a \
+                 server that speaks it",
+                config.file.display()
+            ),
+        ));
+    }
     if let Some(name) = &flags.provider {
         return facts.explicit(name, "--provider", local);
     }
@@ -212,6 +225,7 @@ impl Facts<'_> {
             .or_else(|| {
                 profile.base_url_env.as_deref().and_then(|name| self.keys.value(name)).map(|(url, _)| url.to_owned())
             })
+            .map(|url| self.keys.expand(&url))
             .filter(|url| !url.is_empty())
     }
 
@@ -222,11 +236,13 @@ impl Facts<'_> {
         entry: Option<&ProviderConfig>,
         of_model: bool,
     ) -> Result<(Option<SecretString>, String), RpcError> {
-        if let Some(key) = self.config.model.api_key.clone().filter(|_| of_model) {
-            return Ok((Some(key), "model.api_key in config.yaml".to_owned()));
+        // `${NAME}` in the file stands for that variable, as it does for the Python program.
+        let expand = |key: &SecretString| SecretString::from(self.keys.expand(key.expose_secret()));
+        if let Some(key) = self.config.model.api_key.as_ref().filter(|_| of_model) {
+            return Ok((Some(expand(key)), "model.api_key in config.yaml".to_owned()));
         }
-        if let Some(key) = entry.and_then(|entry| entry.api_key.clone()) {
-            return Ok((Some(key), format!("providers.{name}.api_key in config.yaml")));
+        if let Some(key) = entry.and_then(|entry| entry.api_key.as_ref()) {
+            return Ok((Some(expand(key)), format!("providers.{name}.api_key in config.yaml")));
         }
         let named = entry.and_then(|entry| entry.key_env.as_deref());
         for variable in named.into_iter().chain(profile.env_keys.iter().map(String::as_str)) {
@@ -364,6 +380,29 @@ mod tests {
         assert_eq!(run("", (Some("m"), Some("custom")), &[], None), "HM0209");
         assert_eq!(run("", (Some("m"), None), &[], Some(&[])), "HM0208");
         assert_eq!(run("model: {base_url: 'http://127.0.0.1:9/v1'}", (None, None), &[], None), "HM0210");
+    }
+
+    #[test]
+    fn another_wire_is_refused_and_not_ignored() {
+        let yaml =
+            "model: {provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_mode: anthropic_messages}";
+        assert_eq!(run(yaml, (None, None), &[], None), "HM0213");
+    }
+
+    #[test]
+    fn a_variable_in_the_file_stands_for_its_value() {
+        let yaml =
+            "model: {provider: custom, default: m, base_url: 'http://${HOST_OF_MINE}/v1', api_key: '${KEY_OF_MINE}'}";
+        let config = Config::parse(Path::new("/h/config.yaml"), yaml).unwrap();
+        let vars = [("HOST_OF_MINE", "127.0.0.1:9"), ("KEY_OF_MINE", "sk-123456")];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let env = Env { vars, user_home: None, cwd: "/".into() };
+        let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+        let profiles = Profiles::bundled().unwrap();
+        let known = Known { config: &config, keys: &keys, profiles: &profiles };
+        let choice = choose(&ModelFlags::default(), known, None).unwrap().unwrap();
+        assert_eq!(choice.base_url, "http://127.0.0.1:9/v1");
+        assert_eq!(choice.key.unwrap().expose_secret(), "sk-123456");
     }
 
     #[test]

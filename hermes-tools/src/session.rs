@@ -17,6 +17,9 @@ const COMMAND_TIMEOUT_MAX_MS: u64 = 600_000;
 /// Files whose last read is remembered; the oldest are forgotten first.
 const READ_FILES_MAX: usize = 4_096;
 
+/// Most characters of a command's output when nothing else is configured (`tool_output.max_bytes`).
+pub const OUTPUT_MAX_CHARS: usize = 50_000;
+
 /// What a session starts with.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
@@ -30,6 +33,8 @@ pub struct SessionConfig {
     pub command_timeout_ms: u64,
     /// Longest time that a foreground command may ask for, in milliseconds.
     pub command_timeout_max_ms: u64,
+    /// Most characters of a command's output that the model is shown (`tool_output.max_bytes`); the rest is in a file.
+    pub output_max_chars: usize,
     /// When set, files are written only below this directory.
     pub write_root: Option<PathBuf>,
 }
@@ -44,6 +49,7 @@ impl SessionConfig {
             env_passthrough: Vec::new(),
             command_timeout_ms: COMMAND_TIMEOUT_MS,
             command_timeout_max_ms: COMMAND_TIMEOUT_MAX_MS,
+            output_max_chars: OUTPUT_MAX_CHARS,
             write_root: None,
         }
     }

@@ -8,11 +8,9 @@ use serde_json::json;
 use super::arguments::{done, failed, number, size, text};
 use super::processes::Process;
 use crate::approval::{Authorized, Risk};
+use crate::session::OUTPUT_MAX_CHARS;
 use crate::text::{clean_controls, head_tail, strip_ansi};
 use crate::tool::{Call, CallOutcome, CallReport, Concurrency, ReplaySafety, Tool, ToolContext, ToolSpec};
-
-/// Output that one answer shows, in characters.
-const OUTPUT_MAX_CHARS: usize = 50_000;
 
 /// Lines that `log` shows when the call names no limit.
 const LOG_LINES: usize = 200;

@@ -18,9 +18,6 @@ use crate::tool::{
     Call, CallOutcome, CallProgress, CallReport, Concurrency, ReplaySafety, Tool, ToolContext, ToolSpec,
 };
 
-/// Largest output that the model is shown, in characters (tools reference, 6.1).
-const OUTPUT_MAX_CHARS: usize = 50_000;
-
 /// Part of a cut output that is its beginning, in percent.
 const HEAD_PERCENT: usize = 40;
 
@@ -106,7 +103,7 @@ impl Terminal {
             cx.session.set_cwd(cwd);
         }
         let output = capture.text().0;
-        report(call, end, output, &mut capture).await
+        report(call, end, output, &mut capture, cx.session.config().output_max_chars).await
     }
 }
 
@@ -280,11 +277,11 @@ async fn follow(spawned: Spawned, sink: &mut Sink<'_>, limit: Duration) -> End {
     end
 }
 
-async fn report(call: &Call, end: End, output: String, capture: &mut Capture) -> CallReport {
+async fn report(call: &Call, end: End, output: String, capture: &mut Capture, max_chars: usize) -> CallReport {
     let clean = clean_controls(&strip_ansi(&output)).into_owned();
     let mut content = json!({});
     let mut meta = json!({});
-    let shown = match head_tail(&clean, OUTPUT_MAX_CHARS, HEAD_PERCENT) {
+    let shown = match head_tail(&clean, max_chars, HEAD_PERCENT) {
         None => clean,
         Some(cut) => {
             let note = match capture.persist().await {
