@@ -4,8 +4,12 @@
 
 use anyhow::{Result, bail};
 
+mod child;
+mod local_model;
+mod turn;
+
 /// The judges: the word on the command line and the work, which gets the words behind it.
-const JUDGES: &[(&str, Judge)] = &[];
+const JUDGES: &[(&str, Judge)] = &[("local-model", local_model::run)];
 
 /// The work of a judge.
 type Judge = fn(&[String]) -> Result<()>;
@@ -27,7 +31,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The known judges, for an error.
 fn known() -> String {
     let names: Vec<&str> = JUDGES.iter().map(|(name, _)| *name).collect();
-    if names.is_empty() { "none is written yet".to_owned() } else { format!("known are: {}", names.join(", ")) }
+    format!("known are: {}", names.join(", "))
 }
 
 #[cfg(test)]
