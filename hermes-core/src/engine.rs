@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hermes_providers::ChatModel;
 use hermes_store::{
-    AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, ClaimOutcome, ClaimPolicy,
+    AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, CallId, ClaimOutcome, ClaimPolicy,
     ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo,
     Store, StoreError, TurnId, UsageTotals,
 };
@@ -506,6 +506,10 @@ impl Engine {
         let inner = self.inner.as_ref();
         let plan = recover::plan(&open, inner.clock.now_ms());
         self.note(fence.conversation(), EventKind::Recovered { what: recover::describe(plan, &open) });
+        let calls: Vec<CallId> = open.calls.iter().map(|call| call.call.clone()).collect();
+        if !calls.is_empty() {
+            inner.tools.sessions.end_leftovers(&calls).await;
+        }
         match plan {
             recover::Plan::Requeue => {
                 inner.store.requeue(&fence, &open.id).await?;

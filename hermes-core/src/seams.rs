@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use hermes_store::ConversationId;
+use hermes_store::{CallId, ConversationId};
 use hermes_tools::{ApprovalPolicy, Approver, Clarifier, Executor, ToolRegistry, ToolScope, ToolSelection};
 
 pub use hermes_tools::ToolSession;
@@ -81,6 +81,9 @@ pub trait People: Send + Sync {
 pub trait ToolSessions: Send + Sync {
     /// The state of a conversation whose tools work in `cwd` (the host's own directory when none is given).
     async fn open(&self, conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession>;
+    /// Ends processes that calls of a dead owner left behind, before their outcome is told. Does nothing where tools
+    /// start none.
+    async fn end_leftovers(&self, _calls: &[CallId]) {}
     /// Ends what the session started (background processes).
     async fn close(&self, session: Arc<ToolSession>);
 }

@@ -12,7 +12,8 @@ use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
-use hermes_store::{ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
+use hermes_store::{CallId, ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
+use hermes_tools::builtin::end_leftovers;
 use hermes_tools::{
     ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry,
     ToolScope, ToolSelection,
@@ -389,6 +390,13 @@ impl ToolSessions for LocalSessions {
         config.command_timeout_ms = self.timeout_ms;
         config.output_max_chars = self.output_max_chars;
         Arc::new(ToolSession::new(config))
+    }
+
+    async fn end_leftovers(&self, calls: &[CallId]) {
+        let ended = end_leftovers(calls.iter().map(|call| call.as_str().to_owned()).collect()).await;
+        if ended > 0 {
+            tracing::info!("{ended} process groups of a dead owner's calls were ended");
+        }
     }
 
     async fn close(&self, session: Arc<ToolSession>) {

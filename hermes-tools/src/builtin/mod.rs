@@ -6,6 +6,7 @@ mod clarify;
 mod edit;
 mod files;
 mod group;
+mod leftover;
 mod marker;
 mod patch;
 mod process_manage;
@@ -20,6 +21,8 @@ mod write_file;
 use std::sync::Arc;
 
 use crate::tool::Tool;
+
+pub use leftover::{CALL_ID_VARIABLE, end_leftovers};
 
 /// Every built-in tool.
 #[must_use]

@@ -9,6 +9,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::group::Group;
+use super::leftover::CALL_ID_VARIABLE;
 use crate::session::SessionConfig;
 
 /// Shells in the order in which they are tried.
@@ -69,14 +70,16 @@ fn spawn_with(
     Ok(Spawned { child, group, output, stdin })
 }
 
-/// The environment of a command: the session's, without what looks like a secret.
-pub(super) fn environment(config: &SessionConfig) -> BTreeMap<String, String> {
-    config
+/// The environment of a command: the session's, without what looks like a secret, and with the id of its call.
+pub(super) fn environment(config: &SessionConfig, call_id: &str) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> = config
         .env
         .iter()
         .filter(|(name, _)| !is_secret_name(name) || config.env_passthrough.contains(name))
         .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+        .collect();
+    env.insert(CALL_ID_VARIABLE.to_owned(), call_id.to_owned());
+    env
 }
 
 /// Names that hold secrets by their form.

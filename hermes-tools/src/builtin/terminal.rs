@@ -86,7 +86,7 @@ impl Terminal {
         let tracked = text(call, "workdir").is_empty();
         let marker = Marker::new(fingerprint(&call.id));
         let script = marker.script(text(call, "command"));
-        let env = spawn::environment(cx.session.config());
+        let env = spawn::environment(cx.session.config(), &call.id);
         let spawned = match spawn::spawn(&script, &workdir, &env, false) {
             Ok(spawned) => spawned,
             Err(error) => return not_started(&error, &workdir),
@@ -136,7 +136,7 @@ impl Tool for Terminal {
             seconds => seconds.saturating_mul(1_000),
         };
         if flag(&call, "background") || limit_ms > config.command_timeout_max_ms {
-            let env = spawn::environment(config);
+            let env = spawn::environment(config, &call.id);
             return match cx.session.processes.start(command, &workdir(&call, cx), &env) {
                 Ok(id) => {
                     let note = "It runs in the background. Look at it with process_manage (poll, log, wait, kill).";

@@ -55,3 +55,21 @@ async fn an_interrupt_ends_the_turn_in_order_with_130() {
     assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
     assert!(String::from_utf8_lossy(&server.seen().last().unwrap().body).contains("not finished"));
 }
+
+#[tokio::test]
+async fn i14_after_kill_9_a_running_command_does_not_go_on_behind_the_next_owner() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    let forever = "CMD{while :; do echo x >> ticks.txt; sleep 0.05; done}CMD";
+    let mut child = home.spawn(&["-z", forever]).unwrap();
+    while lines(&home.file("ticks.txt")).is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    child.kill().await.unwrap();
+    let next = home.run(&["-c", "-z", "hello"]).await.unwrap();
+    assert_eq!(next.code, Some(0), "{next:?}");
+    let now = lines(&home.file("ticks.txt")).len();
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(lines(&home.file("ticks.txt")).len(), now, "the command goes on");
+    assert!(String::from_utf8_lossy(&server.seen().last().unwrap().body).contains("Outcome unknown"));
+}
