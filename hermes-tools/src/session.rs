@@ -18,7 +18,7 @@ const COMMAND_TIMEOUT_MAX_MS: u64 = 600_000;
 const READ_FILES_MAX: usize = 4_096;
 
 /// Most characters of a command's output when nothing else is configured (`tool_output.max_bytes`).
-pub const OUTPUT_MAX_CHARS: usize = 50_000;
+pub(crate) const OUTPUT_MAX_CHARS: usize = 50_000;
 
 /// What a session starts with.
 #[derive(Debug, Clone)]
