@@ -305,7 +305,11 @@ impl Parts {
         self.keys.env().cwd.join(configured).components().collect()
     }
 
-    pub(crate) fn model_status(&self) -> ModelStatusResponse {
+    pub(crate) async fn model_status(&self) -> ModelStatusResponse {
+        let local = match model::ports(self.keys.env()) {
+            Some(ports) => probe_local(ports).await,
+            None => Vec::new(),
+        };
         let (provider, model, base_url, reason, key_source) = match &self.choice {
             Ok(c) => (c.provider.clone(), c.model.clone(), c.base_url.clone(), c.reason.clone(), c.key_source.clone()),
             Err(error) => (String::new(), String::new(), String::new(), error.message.clone(), String::new()),
@@ -317,7 +321,7 @@ impl Parts {
                 id: profile.id.clone(),
                 name: profile.name.clone(),
                 env_keys: profile.env_keys.clone(),
-                ready: profile.local
+                ready: local.iter().any(|server| server.provider == profile.id)
                     || profile.env_keys.iter().any(|name| matches!(self.keys.key(name), Lookup::Found { .. })),
             })
             .collect();

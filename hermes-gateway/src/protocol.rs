@@ -350,7 +350,7 @@ pub struct ProviderStatus {
     pub name: String,
     /// Variables that may hold its key.
     pub env_keys: Vec<String>,
-    /// Whether a key was found (or none is needed).
+    /// Whether a key was found, or a local server of this kind answers.
     pub ready: bool,
 }
 

@@ -135,7 +135,7 @@ impl Caller {
             Request::ClarifyRespond(params) => {
                 Ok(Response::Accepted { taken: shared.hub.answer_clarify(&params.id, params.answers) })
             }
-            Request::ModelStatus => Ok(Response::Model(Box::new(shared.parts.model_status()))),
+            Request::ModelStatus => Ok(Response::Model(Box::new(shared.parts.model_status().await))),
             Request::ToolsList => Ok(Response::Tools(shared.parts.tools_list())),
             Request::SystemDoctor => Ok(Response::Doctor(shared.parts.doctor().await)),
             request => sessions::answer(&shared.parts, request).await,

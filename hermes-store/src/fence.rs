@@ -8,6 +8,14 @@ use crate::turn::OpenTurn;
 ///
 /// Holding a fence proves that the lease *was* granted. Whether it still holds is checked by the SQL of each write: a
 /// write with a token that is not the newest changes nothing and returns [`crate::StoreError::Fenced`].
+///
+/// Nobody else can make one:
+///
+/// ```compile_fail,E0624
+/// use hermes_store::{ConversationId, Fence, OwnerId, Token};
+/// let conversation = ConversationId::parse("c").unwrap();
+/// let fence = Fence::new(conversation, OwnerId::parse("me").unwrap(), Token(7));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     conversation: ConversationId,

@@ -3,6 +3,23 @@
 //! `Round<Planned>` is what a model asked for. [`crate::TranscriptStore::record_round`] makes it durable and returns
 //! `Round<Recorded>`, the only kind that can be executed. With one [`SettledCall`] for each call, which only the store
 //! hands out, it becomes `Round<Settled>`, the only kind whose results a model may see.
+//!
+//! A planned round cannot be taken for a recorded one:
+//!
+//! ```compile_fail,E0308
+//! use hermes_store::{Planned, Recorded, Round};
+//! fn execute(_: Round<Recorded>) {}
+//! fn too_early(round: Round<Planned>) {
+//!     execute(round);
+//! }
+//! ```
+//!
+//! nor be closed without the store's proofs:
+//!
+//! ```compile_fail,E0624
+//! use hermes_store::{CallId, SettledCall};
+//! let proof = SettledCall::new(CallId::parse("c").unwrap());
+//! ```
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -139,7 +139,11 @@ pub struct Denial {
     pub hard: bool,
 }
 
-/// Proof that the policy allowed exactly this value. Only [`ApprovalPolicy`] makes one.
+/// Proof that the policy allowed exactly this value. Only [`ApprovalPolicy`] makes one:
+///
+/// ```compile_fail,E0624
+/// let call = hermes_tools::Authorized::seal("rm -rf /");
+/// ```
 #[derive(Debug)]
 pub struct Authorized<T> {
     value: T,

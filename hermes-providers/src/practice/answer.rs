@@ -29,7 +29,7 @@ To talk to a real model, do one of these and start again:
 GROQ_API_KEY, DEEPSEEK_API_KEY or MISTRAL_API_KEY
   - start a local server (Ollama, LM Studio, llama.cpp or vLLM); it is found by itself
   - set model.provider, model.base_url and model.default in config.yaml
-  - run `hermes model`, which shows what there is and lets you choose";
+  - run `hermes model`, which lists the providers and says what each of them needs";
 
 /// The final text of a turn.
 pub(super) fn write(plan: &Plan, since: &[ChatMessage], missing: &[&Step], left: &[&Step]) -> String {
