@@ -169,7 +169,6 @@ impl EndReason {
                 | Self::RetriesExhausted
                 | Self::EmptyResponse
                 | Self::StoppedByShutdown
-                | Self::CrashInterrupted
         )
     }
 }

@@ -73,7 +73,7 @@ impl Turn<'_> {
         self.store(self.engine.store.open_session(&self.fence, &self.id, session, None, rows).await)?;
         self.system = prompt.bytes().clone();
         self.session = Some(id.clone());
-        self.emit(EventKind::SessionOpened { session: id, model: format!("{:?}", self.model.info()) });
+        self.emit(EventKind::SessionOpened { session: id, model: self.model_name() });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ impl Turn<'_> {
             answer: ending.answer,
             error: ending.error,
             api_calls: self.api_calls,
-            model: format!("{}/{}", self.model.info().provider, self.model.info().model),
+            model: self.model_name(),
             usage: self.usage.clone(),
         };
         self.emit(EventKind::TurnEnded { result: Box::new(result.clone()) });

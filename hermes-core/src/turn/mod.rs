@@ -167,6 +167,11 @@ impl Turn<'_> {
         }
     }
 
+    /// Provider and model, for people.
+    pub(crate) fn model_name(&self) -> String {
+        format!("{}/{}", self.model.info().provider, self.model.info().model)
+    }
+
     pub(crate) fn emit(&self, kind: EventKind) {
         self.engine.emit(Event { conversation: self.fence.conversation().clone(), turn: Some(self.id.clone()), kind });
     }

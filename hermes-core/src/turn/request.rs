@@ -30,10 +30,7 @@ impl Turn<'_> {
         loop {
             number += 1;
             self.api_calls += 1;
-            self.emit(EventKind::RequestStarted {
-                number: self.api_calls,
-                model: format!("{}/{}", self.model.info().provider, self.model.info().model),
-            });
+            self.emit(EventKind::RequestStarted { number: self.api_calls, model: self.model_name() });
             let error = match self.attempt(&request, &mut shown).await {
                 Ok(completion) => return Ok(completion),
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(&shown)),
@@ -146,14 +143,15 @@ impl Turn<'_> {
     }
 
     fn route(&self, mut error: ProviderError) -> ProviderError {
-        error.route = format!("{}/{}", self.model.info().provider, self.model.info().model);
+        error.route = self.model_name();
         error
     }
 
     fn failed(&self, reason: EndReason, error: &ProviderError, shown: &Shown) -> Ending {
-        // Words, so that no text of a provider stands alone as the explanation.
-        let who = if error.route.is_empty() { String::new() } else { format!("{}: ", error.route) };
-        let mut ending = Ending::failed(reason, error.code(), format!("{who}{}", error.message));
+        // Who failed is part of the explanation; some messages begin with it already.
+        let named = error.route.is_empty() || error.message.starts_with(&error.route);
+        let message = if named { error.message.clone() } else { format!("{}: {}", error.route, error.message) };
+        let mut ending = Ending::failed(reason, error.code(), message);
         let partial = shown.text();
         if !partial.trim().is_empty() {
             ending.answer = partial.to_owned();
