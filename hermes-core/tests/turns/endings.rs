@@ -186,6 +186,27 @@ async fn c2_a_stop_in_a_batch_gives_every_call_its_own_truth() {
 }
 
 #[tokio::test]
+async fn a_soft_stop_lets_the_running_call_end_and_begins_nothing_new() {
+    let world = World::new();
+    let model = model([calls("a"), Script::text("not asked for any more")]);
+    let tool = world.tool().delay_ms(30);
+    let engine = Engine::new(world.parts_with("e", model.clone(), tool, Arc::new(world.store.clone())));
+    let receipt = engine.submit(crate::support::submission(None, "r", "go")).await.unwrap().receipt().clone();
+    let stop = async {
+        while world.ledger.events().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        engine.interrupt(&receipt.conversation, Stopper::User, Interrupt::Soft);
+    };
+    let (result, ()) = tokio::join!(engine.run_until(&receipt.conversation, &receipt.admission), stop);
+    assert_eq!(result.unwrap().reason, EndReason::StoppedByUser);
+    assert_eq!(world.ledger.effects().len(), 1);
+    assert_eq!(model.requests().len(), 1);
+    let rows = world.rows(&receipt.conversation, View::Display).await;
+    assert_eq!(short(&rows)[2], "tool:ok");
+}
+
+#[tokio::test]
 async fn a_turn_has_a_deadline_that_bounds_every_wait_in_it() {
     let world = World::new();
     let model = model([Script::hang_at_head()]);

@@ -59,6 +59,11 @@ async fn a_hanging_server_is_given_up_after_the_configured_time_and_asked_again(
 }
 
 #[tokio::test]
+async fn a_slow_server_is_waited_for() {
+    recovers("SLOW 1200 #12", 1).await;
+}
+
+#[tokio::test]
 async fn an_empty_answer_is_asked_again() {
     recovers("FEMPTY #6", 2).await;
 }
