@@ -142,11 +142,13 @@ impl Turn<'_> {
     /// Loads what the model is shown, and gives the tools their state back.
     async fn load_history(&mut self) -> Result<(), Ending> {
         let conversation = self.fence.conversation().clone();
-        let page = MessagePage::default();
+        // The last rows: what was just asked must be among them, however long the history is.
+        let page = MessagePage { from_end: true, ..MessagePage::default() };
         let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
-        self.hydrate(&rows);
+        let rows = whole_turns(&rows, page.limit);
+        self.hydrate(rows);
         self.call_ids = rows.iter().flat_map(|row| row.calls.iter().map(|call| call.provider_id.clone())).collect();
-        self.history = projection::messages(&rows);
+        self.history = projection::messages(rows);
         Ok(())
     }
 
@@ -192,6 +194,16 @@ fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage
     let mut row = NewMessage::text(admission.receipt.admission.input_row(), Role::User, input.text);
     row.kind = kind;
     Ok(row)
+}
+
+/// The rows from the first user row on, when a page of `limit` rows may have cut a turn in two: a result without its call
+/// is refused by every provider.
+fn whole_turns(rows: &[StoredMessage], limit: usize) -> &[StoredMessage] {
+    if rows.len() < limit {
+        return rows;
+    }
+    let first = rows.iter().position(|row| row.role == Role::User).unwrap_or(0);
+    &rows[first..]
 }
 
 fn schema(tool: &dyn Tool) -> ToolSchema {

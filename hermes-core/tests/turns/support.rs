@@ -166,6 +166,44 @@ impl World {
         Engine::new(self.parts(name, model))
     }
 
+    /// Makes a conversation's transcript longer by at least `count` rows of plain exchanges.
+    pub async fn fill(&self, conversation: &ConversationId, count: usize) {
+        use hermes_store::{
+            AdmissionId, AdmissionOutcome, AdmissionStore as _, ClaimOutcome, ClaimPolicy, ClaimRequest,
+            LeaseStore as _, MessageId, NewAdmission, NewMessage, OwnerId, TranscriptStore as _, TurnEnd, TurnId,
+        };
+        let owner = OwnerId::parse("filler").unwrap();
+        let turn = TurnId::parse("filler-turn").unwrap();
+        let admission = NewAdmission {
+            id: AdmissionId::parse("filler").unwrap(),
+            conversation: conversation.clone(),
+            principal: "filler".into(),
+            request_id: "filler".into(),
+            intent: Intent::Queue,
+            payload: "{\"text\":\"x\"}".into(),
+            submitted_by: owner.clone(),
+        };
+        self.store.admit(admission).await.unwrap();
+        let claim = ClaimRequest {
+            conversation: conversation.clone(),
+            owner,
+            turn: turn.clone(),
+            ttl_ms: 300_000,
+            policy: ClaimPolicy::Any,
+        };
+        let ClaimOutcome::Turn { fence, .. } = self.store.claim(claim).await.unwrap() else { panic!("not claimed") };
+        let rows = (0..count + count % 2)
+            .map(|n| {
+                let role = if n % 2 == 0 { Role::User } else { Role::Assistant };
+                NewMessage::text(MessageId::parse(&format!("fill-{n}")).unwrap(), role, n.to_string())
+            })
+            .collect();
+        self.store.append(&fence, &turn, rows, None).await.unwrap();
+        let end =
+            TurnEnd { reason: "answered".into(), detail: None, outcome: AdmissionOutcome::Completed, api_calls: 0 };
+        self.store.settle_turn(&fence, &turn, end, true).await.unwrap();
+    }
+
     pub async fn rows(&self, conversation: &ConversationId, view: View) -> Vec<StoredMessage> {
         use hermes_store::TranscriptStore as _;
         self.store.messages(conversation, view, MessagePage::default()).await.unwrap()

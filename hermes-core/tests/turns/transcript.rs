@@ -183,3 +183,19 @@ async fn i22_a_tool_that_was_taken_away_cannot_be_called_any_more() {
     let rows = world.rows(&conversation, View::Display).await;
     assert!(short(&rows).contains(&"tool:invalid".to_owned()));
 }
+
+#[tokio::test]
+async fn a_history_longer_than_a_page_keeps_the_newest_input_and_whole_turns() {
+    let world = World::new();
+    let model = RoundsModel::new(1, 1);
+    let engine = world.engine("e", model.clone());
+    let conversation = ask(&engine, None, "first").await.conversation;
+    let page = hermes_store::limits::PAGE_MAX_ROWS;
+    world.fill(&conversation, page).await;
+    assert_eq!(ask(&engine, Some(&conversation), "the newest").await.reason, EndReason::Answered);
+    let requests = model.requests.lock().unwrap();
+    let last = &requests.last().unwrap().messages;
+    assert!(last.len() <= page + 4);
+    assert!(matches!(&last[0], ChatMessage::User { .. }));
+    assert!(last.iter().any(|m| matches!(m, ChatMessage::User { text, .. } if text == "the newest")));
+}
