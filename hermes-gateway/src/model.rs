@@ -108,8 +108,9 @@ pub(crate) fn choose(
     if let Some(name) = config.model.provider.as_ref().filter(|name| !matches!(name.as_str(), "" | "auto")) {
         return facts.explicit(name, "config.yaml", local);
     }
-    if config.model.base_url.is_some() {
-        return facts.explicit(CUSTOM, "config.yaml names a base_url", local);
+    if let Some(base_url) = facts.base_url_of_config() {
+        let known = facts.profile_at(&base_url).unwrap_or(CUSTOM);
+        return facts.explicit(known, "config.yaml names its base_url", local);
     }
     if let Some(choice) = facts.by_key()? {
         return Ok(Some(choice));
@@ -132,6 +133,13 @@ pub(crate) fn choose(
     }
 }
 
+/// The host of an address, without its port.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = rest.split(['/', '?', '#']).next()?.rsplit('@').next()?.split(':').next()?;
+    (!host.is_empty()).then_some(host)
+}
+
 struct Facts<'a> {
     flags: &'a ModelFlags,
     config: &'a Config,
@@ -142,6 +150,17 @@ struct Facts<'a> {
 impl Facts<'_> {
     fn wanted_model(&self) -> Option<&String> {
         self.flags.model.as_ref().or(self.config.model.default.as_ref()).filter(|model| !model.is_empty())
+    }
+
+    fn base_url_of_config(&self) -> Option<String> {
+        self.config.model.base_url.as_ref().map(|url| self.keys.expand(url)).filter(|url| !url.is_empty())
+    }
+
+    /// The provider that an address belongs to, so that its key goes with it; the user's own machine belongs to none.
+    fn profile_at(&self, base_url: &str) -> Option<&str> {
+        let host = host_of(base_url)?;
+        let of = |profile: &&std::sync::Arc<Profile>| !profile.local && host_of(&profile.base_url) == Some(host);
+        self.profiles.iter().find(of).map(|profile| profile.id.as_str())
     }
 
     /// The provider was named.
@@ -380,6 +399,19 @@ mod tests {
         assert_eq!(run("", (Some("m"), Some("custom")), &[], None), "HM0209");
         assert_eq!(run("", (Some("m"), None), &[], Some(&[])), "HM0208");
         assert_eq!(run("model: {base_url: 'http://127.0.0.1:9/v1'}", (None, None), &[], None), "HM0210");
+    }
+
+    #[test]
+    fn the_python_program_s_example_with_an_address_takes_the_key_of_its_provider() {
+        let yaml = "model: {default: 'a/b', provider: auto, base_url: 'https://openrouter.ai/api/v1'}";
+        assert_eq!(
+            run(yaml, (None, None), &["OPENROUTER_API_KEY"], None),
+            "openrouter/a/b https://openrouter.ai/api/v1 OPENROUTER_API_KEY (environment)"
+        );
+        assert_eq!(run(yaml, (None, None), &[], None), "HM0211");
+        // No key goes to a host that only looks like the provider's (I24).
+        let other = "model: {default: 'a/b', base_url: 'https://openrouter.ai.example/v1'}";
+        assert!(run(other, (None, None), &["OPENROUTER_API_KEY"], None).starts_with("custom/a/b "));
     }
 
     #[test]

@@ -19,7 +19,19 @@ struct Bench {
 }
 
 /// Every bench besides the build itself, in the order they run.
-const BENCHES: &[Bench] = &[];
+const BENCHES: &[Bench] = &[Bench {
+    name: "program",
+    about: "start, one-shot turn, tool round and memory of the whole program against the scripted server",
+    run: program,
+}];
+
+/// The whole program against the scripted server.
+fn program() -> Result<()> {
+    shell::run(shell::cargo().args(["build", "--release", "-p", "hermes-tests", "--bin", "bench"]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| shell::root().join("target"), Into::into);
+    let release = target.join("release");
+    shell::run(std::process::Command::new(release.join("bench")).env("HERMES_BIN", release.join("hermes")))
+}
 
 /// Builds in release mode, prints the wall seconds of the build, runs all benches or the named one.
 ///
