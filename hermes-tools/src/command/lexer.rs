@@ -35,6 +35,18 @@ pub(crate) struct Redirect {
     pub(crate) target: Word,
 }
 
+/// How a command hangs on the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Link {
+    /// It runs after it.
+    #[default]
+    Next,
+    /// It runs when that one succeeds (`&&`).
+    And,
+    /// It runs when that one fails (`||`).
+    Or,
+}
+
 /// One simple command.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Simple {
@@ -44,6 +56,12 @@ pub(crate) struct Simple {
     pub(crate) heredocs: Vec<String>,
     /// True when it reads what the command before it prints.
     pub(crate) piped: bool,
+    /// How it hangs on the command before it.
+    pub(crate) link: Link,
+    /// True when it runs in a shell of its own: another reads what it prints, or it runs in the background.
+    pub(crate) detached: bool,
+    /// True when it may stand in a branch, a loop or a function: it may run never, or many times.
+    pub(crate) maybe: bool,
 }
 
 /// A part of a script.
@@ -63,11 +81,16 @@ pub(crate) struct Script {
     pub(crate) items: Vec<Item>,
     /// What could not be read.
     pub(crate) problems: Vec<&'static str>,
+    /// True when it holds branches, loops, groups or functions.
+    pub(crate) compound: bool,
 }
 
 /// Reserved words after which a command may stand.
 const RESERVED: &[&str] =
     &["if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "coproc", "esac"];
+
+/// Reserved words that begin what may run never, or many times.
+const COMPOUND: &[&str] = &["if", "while", "until", "for", "select", "case", "coproc", "function", "{"];
 
 /// Reads a text.
 pub(crate) fn lex(text: &str) -> Script {
@@ -76,7 +99,7 @@ pub(crate) fn lex(text: &str) -> Script {
 
 fn lex_at(text: &str, depth: usize) -> Script {
     if depth > MAX_DEPTH {
-        return Script { items: Vec::new(), problems: vec!["it is nested too deeply"] };
+        return Script { problems: vec!["it is nested too deeply"], ..Script::default() };
     }
     let mut lexer = Lexer { chars: text.chars().collect(), at: 0, depth, open: Vec::new() };
     lexer.script(None)
@@ -104,6 +127,7 @@ struct Draft {
     current: Simple,
     has_current: bool,
     piped: bool,
+    link: Link,
     parens: usize,
 }
 
@@ -116,12 +140,21 @@ impl Draft {
             self.has_current = false;
         }
         self.piped = pipe;
+        self.link = Link::Next;
+    }
+
+    /// Ends a command that runs in a shell of its own.
+    fn detach(&mut self, pipe: bool) {
+        self.current.detached = self.has_current;
+        self.end(pipe);
     }
 
     fn touch(&mut self) -> &mut Simple {
         if !self.has_current {
             self.has_current = true;
             self.current.piped = std::mem::take(&mut self.piped);
+            self.current.link = std::mem::take(&mut self.link);
+            self.current.maybe = self.script.compound;
         }
         &mut self.current
     }
@@ -185,11 +218,21 @@ impl Lexer {
         if self.eat("&>>") || self.eat("&>") {
             return self.redirect_target(draft, "&>".to_owned());
         }
-        if self.eat("||") || self.eat("&&") || self.eat(";;&") || self.eat(";;") || self.eat(";&") {
+        if self.eat("||") {
+            draft.end(false);
+            draft.link = Link::Or;
+            return;
+        }
+        if self.eat("&&") {
+            draft.end(false);
+            draft.link = Link::And;
+            return;
+        }
+        if self.eat(";;&") || self.eat(";;") || self.eat(";&") {
             return draft.end(false);
         }
         if self.eat("|&") || self.eat("|") {
-            return draft.end(true);
+            return draft.detach(true);
         }
         match self.peek() {
             Some('(') => {
@@ -202,8 +245,10 @@ impl Lexer {
                     return draft.end(false);
                 }
                 // A subshell of a pipeline reads what the pipeline gives it: so does its first command.
-                let piped = draft.piped;
+                let (piped, link) = (draft.piped, draft.link);
+                self.array_or_function(draft);
                 draft.end(piped);
+                draft.link = link;
                 draft.script.items.push(Item::Open);
                 draft.parens += 1;
             }
@@ -214,9 +259,29 @@ impl Lexer {
                     draft.script.items.push(Item::Close);
                 }
             }
+            Some('&') => draft.detach(false),
             _ => draft.end(false),
         }
         self.at += 1;
+    }
+
+    /// What stands before a bracket: `f()` makes a function, `x=(a b)` a list whose value is not worked out.
+    fn array_or_function(&self, draft: &mut Draft) {
+        if !draft.has_current {
+            return;
+        }
+        let mut ahead = self.at + 1;
+        while self.chars.get(ahead).is_some_and(|c| matches!(c, ' ' | '\t')) {
+            ahead += 1;
+        }
+        if self.chars.get(ahead) == Some(&')') {
+            draft.script.compound = true;
+        }
+        if let Some(word) = draft.current.words.last_mut()
+            && word.text_only().ends_with('=')
+        {
+            word.pieces.push(Piece::Arithmetic);
+        }
     }
 
     fn word_or_reserved(&mut self, draft: &mut Draft) {
@@ -231,6 +296,8 @@ impl Lexer {
         }
         let first = !draft.has_current || draft.current.words.is_empty();
         let plain = if first { word.plain() } else { None };
+        let begins = plain.as_deref().is_some_and(|plain| COMPOUND.contains(&plain));
+        draft.script.compound |= begins || word.plain().as_deref() == Some("{");
         match plain.as_deref() {
             Some("[[") => {
                 draft.touch().words.push(word);
@@ -414,7 +481,7 @@ impl Lexer {
     fn nested(&mut self, close: char) -> Script {
         if self.depth >= MAX_DEPTH {
             self.at = self.chars.len();
-            return Script { items: Vec::new(), problems: vec!["it is nested too deeply"] };
+            return Script { problems: vec!["it is nested too deeply"], ..Script::default() };
         }
         self.depth += 1;
         let open = std::mem::take(&mut self.open);
@@ -535,7 +602,7 @@ impl Lexer {
             }
         }
         self.at = self.at.max(end) + 2;
-        let mut script = Script { items: Vec::new(), problems };
+        let mut script = Script { problems, ..Script::default() };
         for piece in word.pieces {
             if let Piece::Output { script: inner, .. } = piece {
                 script.problems.extend(inner.problems);
@@ -648,7 +715,7 @@ impl Lexer {
         }
         let end = self.at.min(self.chars.len());
         let raw: String = self.chars[start..end].iter().collect();
-        word.push_str(&unescape(&raw), true);
+        word.push_str(&super::expand::unescape(&raw), true);
         if self.peek() != Some('\'') {
             problems.push("a quote is not closed");
         }
@@ -661,59 +728,6 @@ fn names_descriptor(text: &str) -> bool {
     let variable = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
     text.chars().all(|c| c.is_ascii_digit())
         || variable.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_'))
-}
-
-/// The text that backslash escapes stand for (`printf`, `$'...'`).
-pub(crate) fn unescape(raw: &str) -> String {
-    let chars: Vec<char> = raw.chars().collect();
-    let mut out = String::new();
-    let mut at = 0;
-    let digits = |from: usize, radix: u32, max: usize| -> (u32, usize) {
-        let (mut value, mut used) = (0u32, 0);
-        while used < max
-            && let Some(digit) = chars.get(from + used).and_then(|c| c.to_digit(radix))
-        {
-            value = value.wrapping_mul(radix).wrapping_add(digit);
-            used += 1;
-        }
-        (value, used)
-    };
-    while at < chars.len() {
-        if chars[at] != '\\' || at + 1 == chars.len() {
-            out.push(chars[at]);
-            at += 1;
-            continue;
-        }
-        let c = chars[at + 1];
-        at += 2;
-        let (value, used) = match c {
-            'x' => digits(at, 16, 2),
-            'u' => digits(at, 16, 4),
-            'U' => digits(at, 16, 8),
-            '0'..='7' => {
-                at -= 1;
-                digits(at, 8, if c == '0' { 4 } else { 3 })
-            }
-            _ => (0, 0),
-        };
-        if used > 0 {
-            out.extend(char::from_u32(value).filter(|c| *c != '\0'));
-            at += used;
-            continue;
-        }
-        match c {
-            'n' => out.push('\n'),
-            't' => out.push('\t'),
-            'r' => out.push('\r'),
-            'a' | 'b' | 'e' | 'E' | 'f' | 'v' => out.push(' '),
-            '\\' | '\'' | '"' | '?' => out.push(c),
-            other => {
-                out.push('\\');
-                out.push(other);
-            }
-        }
-    }
-    out
 }
 
 impl Word {

@@ -3,15 +3,22 @@
 //! A command is judged by the programs and arguments that it comes to, not by its text: [`lexer`] reads it, [`resolve`]
 //! lists what it runs, [`rules`] judges each call. What cannot be read is asked about, never passed.
 
+mod effects;
+#[cfg(test)]
+mod evasions;
 mod expand;
+mod files;
 mod lexer;
+mod programs;
 mod resolve;
 mod rules;
+mod services;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod wrappers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -61,7 +68,7 @@ pub(crate) struct Reading {
 pub(crate) fn read(raw: &str, ground: &Ground) -> Reading {
     let too_long = raw.len() > COMMAND_MAX_BYTES;
     let text = if too_long { String::new() } else { uncover(raw) };
-    let mut state = State { variables: HashMap::new(), cwd: Some(ground.cwd.clone()), env: ground.env.clone() };
+    let mut state = State { cwds: vec![Some(ground.cwd.clone())], env: ground.env.clone(), ..State::default() };
     let calls = resolve(&lexer::lex(&text), &mut state);
     Reading { raw: raw.to_owned(), text, calls, too_long }
 }

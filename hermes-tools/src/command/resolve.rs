@@ -1,16 +1,32 @@
 //! Which programs a script runs: words are expanded, wrappers taken off, scripts in arguments read in their turn.
+//!
+//! What may or may not have happened before a call (a branch, a failed `cd`, a function that is called later) leaves
+//! every possibility open: a variable has all values that it may have, a call all directories that it may run in.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::expand::{Arg, EITHER, Inner, State, expand, said};
-use super::lexer::{Item, Script, Simple, lex};
-use crate::session::normalize;
+use super::effects::{
+    Feed, absolute_in, assigned_value, assignment, assignment_text, change_directory, declare, extend, merge,
+    option_scripts, print_into, prints, read_into, value_of,
+};
+use super::expand::{Arg, Inner, State, Value, expand, names_in};
+use super::lexer::{Item, Link, Script, Simple, lex};
+use super::wrappers::{Wrapper, after_options, handed, is_long, option_values, wrapper};
 
 /// Deepest nesting of scripts in arguments.
 const MAX_DEPTH: usize = 12;
 
+/// Deepest nesting in which loops and functions are read twice.
+const TWICE_DEPTH: usize = 4;
+
 /// Most program calls that are looked at; more is not read.
 const INVOCATIONS_MAX: usize = 20_000;
+
+/// Most values that one variable is known to have, and most ways in which one command is read.
+pub(super) const VALUES_MAX: usize = 64;
+
+/// Most directories that a call may run in.
+const DIRECTORIES_MAX: usize = 16;
 
 /// A redirection of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,14 +42,16 @@ pub(crate) struct Invocation {
     pub(crate) name: String,
     pub(crate) args: Vec<Arg>,
     pub(crate) redirects: Vec<Redirected>,
-    /// Where it runs, unless that is not known.
-    pub(crate) cwd: Option<PathBuf>,
+    /// Every directory that it may run in; `None` for one that is not known.
+    pub(crate) cwds: Vec<Option<PathBuf>>,
     /// True when it reads what another prints.
     pub(crate) piped: bool,
     /// True when it reads a here-document or a here-string.
     pub(crate) fed: bool,
-    /// Variables set for it.
-    pub(crate) assigned: Vec<String>,
+    /// What is known of what it reads.
+    pub(crate) feed: Vec<String>,
+    /// Variables set for it, and their values.
+    pub(crate) assigned: Vec<(String, String)>,
 }
 
 impl Invocation {
@@ -59,12 +77,12 @@ impl Invocation {
         })
     }
 
-    /// True when it has this long option (also shortened to a value) or one of these letters.
+    /// True when it has this long option (in any shorter form, with or without a value) or one of these letters.
     pub(crate) fn has(&self, letters: &str, long: &[&str]) -> bool {
         self.args.iter().take_while(|arg| arg.text != "--").any(|arg| {
             if let Some(name) = arg.text.strip_prefix("--") {
                 let name = name.split('=').next().unwrap_or("");
-                return long.contains(&name);
+                return long.iter().any(|long| is_long(name, long));
             }
             arg.text.strip_prefix('-').is_some_and(|short| short.chars().any(|c| letters.contains(c)))
         })
@@ -81,7 +99,7 @@ pub(crate) struct Calls {
 
 /// Lists what a script runs.
 pub(crate) fn resolve(script: &Script, state: &mut State) -> Calls {
-    let mut walk = Walk { calls: Calls::default(), depth: 0 };
+    let mut walk = Walk { calls: Calls::default(), depth: 0, again: false };
     walk.script(script, state);
     walk.calls
 }
@@ -89,15 +107,8 @@ pub(crate) fn resolve(script: &Script, state: &mut State) -> Calls {
 struct Walk {
     calls: Calls,
     depth: usize,
-}
-
-/// What a call reads.
-#[derive(Default, Clone)]
-struct Feed {
-    piped: bool,
-    /// What is known of what it reads.
-    texts: Vec<String>,
-    fed: bool,
+    /// True when a script is read for the second time: what it sets is added to what was set before.
+    again: bool,
 }
 
 impl Walk {
@@ -115,20 +126,74 @@ impl Walk {
         for problem in &script.problems {
             self.problem(problem);
         }
-        let mut outer: Vec<Option<PathBuf>> = Vec::new();
-        let mut printed: Option<String> = None;
+        let pending = std::mem::take(&mut state.pending);
+        self.items(script, state);
+        if script.compound && self.depth <= TWICE_DEPTH {
+            // A loop comes back, and a function is called after what follows it.
+            let again = std::mem::replace(&mut self.again, true);
+            self.items(script, state);
+            self.again = again;
+        } else if script.compound {
+            self.problem("loops or functions are nested too deeply");
+        }
+        state.pending = pending;
+        self.depth -= 1;
+    }
+
+    fn items(&mut self, script: &Script, state: &mut State) {
+        let mut outer: Vec<State> = Vec::new();
+        let mut printed = Value::default();
+        let mut only_and = true;
         for item in &script.items {
             match item {
-                Item::Open => outer.push(state.cwd.clone()),
+                Item::Open => outer.push(state.clone()),
                 Item::Close => {
-                    if let Some(cwd) = outer.pop() {
-                        state.cwd = cwd;
+                    if let Some(kept) = outer.pop() {
+                        *state = kept;
                     }
                 }
-                Item::Command(simple) => printed = self.simple(simple, printed.as_ref(), state),
+                Item::Command(simple) => {
+                    match simple.link {
+                        Link::Next => {
+                            self.join_pending(state);
+                            state.pending.clear();
+                            only_and = true;
+                        }
+                        Link::And => extend(&mut state.pending, &state.cwds.clone()),
+                        Link::Or => {
+                            let leaves = simple.words.first().and_then(super::lexer::Word::plain);
+                            let leaves = matches!(leaves.as_deref(), Some("exit" | "return" | "break" | "continue"));
+                            if leaves && only_and {
+                                // Who is still here got through.
+                                state.pending.clear();
+                            } else {
+                                only_and = false;
+                                self.join_pending(state);
+                            }
+                        }
+                    }
+                    if simple.maybe || simple.piped || simple.detached || self.again {
+                        extend(&mut state.pending, &state.cwds.clone());
+                    }
+                    printed = self.simple(simple, &printed, state);
+                    if simple.detached || simple.piped {
+                        self.join_pending(state);
+                    }
+                }
             }
         }
-        self.depth -= 1;
+        self.join_pending(state);
+        state.pending.clear();
+    }
+
+    /// What may not have happened is possible again.
+    fn join_pending(&mut self, state: &mut State) {
+        let pending = state.pending.clone();
+        extend(&mut state.cwds, &pending);
+        if state.cwds.len() > DIRECTORIES_MAX {
+            state.cwds.truncate(DIRECTORIES_MAX);
+            self.problem("there are too many directories that it may run in");
+        }
     }
 
     /// Reads a text as a script of its own.
@@ -137,31 +202,58 @@ impl Walk {
         self.script(&lex(text), &mut state);
     }
 
-    /// Looks at one command; returns what it prints, when that is known.
-    fn simple(&mut self, simple: &Simple, before: Option<&String>, state: &mut State) -> Option<String> {
+    /// Looks at one command, once for each value that its variables may have; returns what it prints.
+    fn simple(&mut self, simple: &Simple, before: &Value, state: &mut State) -> Value {
+        let mut names = Vec::new();
+        let targets = simple.redirects.iter().map(|redirect| &redirect.target);
+        simple.words.iter().chain(targets).for_each(|word| names_in(word, &mut names));
+        let mut variants = vec![state.clone()];
+        for name in names {
+            let Some(values) = state.variables.get(&name).filter(|values| values.len() > 1) else { continue };
+            if variants.len() * values.len() > VALUES_MAX {
+                self.problem("a variable has too many values");
+                continue;
+            }
+            let pin = |variant: &State| {
+                let pinned = |value: &Value| {
+                    let mut variant = variant.clone();
+                    variant.variables.insert(name.clone(), vec![value.clone()]);
+                    variant
+                };
+                values.iter().map(pinned).collect::<Vec<_>>()
+            };
+            variants = variants.iter().flat_map(pin).collect();
+        }
+        if let [_] = variants.as_slice() {
+            return self.one(simple, before, state);
+        }
+        let mut merged: Option<State> = None;
+        let mut printed = Value::default();
+        for mut variant in variants {
+            let said = self.one(simple, before, &mut variant);
+            extend(&mut printed.hints, &said.hints);
+            extend(&mut printed.hints, &[said.text]);
+            merged = Some(match merged {
+                Some(merged) => merge(merged, &variant),
+                None => variant,
+            });
+        }
+        if let Some(merged) = merged {
+            *state = merged;
+        }
+        printed
+    }
+
+    fn one(&mut self, simple: &Simple, before: &Value, state: &mut State) -> Value {
         if self.calls.invocations.len() > INVOCATIONS_MAX {
             self.problem("it is too long");
-            return None;
+            return Value::default();
         }
         let mut inner = Inner::new();
-        let mut args: Vec<Arg> = Vec::new();
-        let mut assigned = Vec::new();
-        for word in &simple.words {
-            let expanded = expand(word, state, &mut inner);
-            let name = assignment(word.pieces.first());
-            match (args.is_empty(), name) {
-                (true, Some((name, added))) => {
-                    // A value is one text, however it would be split.
-                    let known = expanded.iter().all(|arg| arg.known);
-                    let text = expanded.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
-                    let value = text.split_once('=').map(|(_, value)| value.to_owned());
-                    let value = value.filter(|_| known && !added);
-                    state.variables.insert(name.clone(), value);
-                    assigned.push(name);
-                }
-                _ => args.extend(expanded),
-            }
-        }
+        let settings = simple.words.iter().take_while(|word| assignment(word.pieces.first()).is_some()).count();
+        // Words are worked out before variables are set for the call.
+        let mut args: Vec<Arg> =
+            simple.words[settings..].iter().flat_map(|word| expand(word, state, &mut inner)).collect();
         let redirects: Vec<Redirected> = simple
             .redirects
             .iter()
@@ -170,36 +262,103 @@ impl Walk {
                 Redirected { op: redirect.op.clone(), target }
             })
             .collect();
+        let outside = (!args.is_empty()).then(|| state.variables.clone());
+        let sure = simple.link == Link::Next && !simple.maybe && !simple.piped && !simple.detached && !self.again;
+        let mut assigned = Vec::new();
+        for word in &simple.words[..settings] {
+            let Some((name, added)) = assignment(word.pieces.first()) else { continue };
+            let value = assigned_value(&expand(word, state, &mut inner), added);
+            assigned.push((name.clone(), value.text.clone()));
+            self.set(state, &name, value, sure || outside.is_some());
+        }
         for script in inner {
             self.script(&script, &mut state.clone());
         }
-        let mut feed = Feed { piped: simple.piped, texts: simple.heredocs.clone(), fed: !simple.heredocs.is_empty() };
+        let mut feed = Feed {
+            piped: simple.piped,
+            texts: simple.heredocs.clone(),
+            hints: Vec::new(),
+            fed: !simple.heredocs.is_empty(),
+        };
         if simple.piped {
-            feed.texts.extend(before.cloned());
+            feed.texts.extend(before.known.then(|| before.text.clone()));
+            feed.hints.extend(before.hints.iter().cloned());
         }
         for redirect in redirects.iter().filter(|redirect| redirect.op == "<<<") {
-            feed.texts.push(redirect.target.text.clone());
+            feed.texts.extend((!redirect.target.text.is_empty()).then(|| redirect.target.text.clone()));
+            feed.hints.extend(redirect.target.hints.iter().cloned());
             feed.fed = true;
         }
-        let printed = match (said(&args), redirects.is_empty()) {
-            (Some(text), true) => Some(text),
-            // `cat` hands on what it reads.
-            _ if args.len() == 1 && args[0].text == "cat" => feed.texts.first().cloned(),
-            _ => None,
-        };
-        let call = Invocation { redirects, assigned, cwd: state.cwd.clone(), ..Invocation::default() };
+        let printed = prints(&args, &redirects, &feed, state);
+        let call = Invocation { redirects, assigned, cwds: state.cwds.clone(), ..Invocation::default() };
         if args.is_empty() {
             self.calls.invocations.push(call);
-        } else {
-            self.call(args, call, &feed, state);
+            return printed;
+        }
+        let keeps = [
+            "eval",
+            "export",
+            "declare",
+            "typeset",
+            "readonly",
+            "local",
+            "read",
+            "printf",
+            "mapfile",
+            "readarray",
+            "getopts",
+            "unset",
+            "for",
+            "select",
+            "source",
+            ".",
+            "exec",
+            "builtin",
+            "command",
+            "let",
+            "set",
+        ];
+        let outside = outside.filter(|_| settings > 0 && !args.iter().any(|arg| keeps.contains(&arg.text.as_str())));
+        let doubtful = (!sure).then(|| state.variables.clone());
+        args.iter_mut().for_each(|arg| arg.hints.dedup());
+        self.call(args, call, &feed, state);
+        match (outside, doubtful) {
+            (Some(outside), _) => state.variables = outside,
+            // It may not have run.
+            (None, Some(old)) => {
+                let kept = State { variables: old, cwds: Vec::new(), ..state.clone() };
+                *state = merge(state.clone(), &kept);
+            }
+            (None, None) => {}
         }
         printed
+    }
+
+    /// Sets a variable, or adds to its values when that may not happen.
+    fn set(&mut self, state: &mut State, name: &str, value: Value, sure: bool) {
+        if sure {
+            state.variables.insert(name.to_owned(), vec![value]);
+            return;
+        }
+        // What is not set is nothing.
+        let unset = state.env.get(name).cloned().unwrap_or_default();
+        let values = state.variables.entry(name.to_owned()).or_insert_with(|| vec![Value::known(unset)]);
+        if values.contains(&value) {
+            return;
+        }
+        if values.len() >= VALUES_MAX {
+            return self.problem("a variable has too many values");
+        }
+        values.push(value);
     }
 
     /// Looks at a call and at what it calls.
     fn call(&mut self, mut args: Vec<Arg>, frame: Invocation, feed: &Feed, state: &mut State) {
         if self.depth > MAX_DEPTH {
             return self.problem("it is nested too deeply");
+        }
+        if self.calls.invocations.len() > INVOCATIONS_MAX {
+            return self.problem("it is too long");
         }
         // A name that is not known may be nothing: then the next word is the program.
         while args.first().is_some_and(|arg| arg.text.is_empty() && !arg.process) {
@@ -228,7 +387,8 @@ impl Walk {
                 self.depth -= 1;
             }
         }
-        let call = Invocation { name, args, piped: feed.piped, fed: feed.fed, ..frame.clone() };
+        let call =
+            Invocation { name, args, piped: feed.piped, fed: feed.fed, feed: feed.texts.clone(), ..frame.clone() };
         self.calls.invocations.push(call.clone());
         self.depth += 1;
         // What a wrapper calls has no redirections of its own.
@@ -241,11 +401,17 @@ impl Walk {
         let args = &call.args;
         match call.name.as_str() {
             "cd" | "pushd" | "chdir" => change_directory(call, state),
-            "popd" => state.cwd = None,
+            "popd" => {
+                let last = std::mem::take(&mut state.last);
+                state.cwds = vec![None];
+                extend(&mut state.cwds, &last);
+            }
             "export" | "declare" | "local" | "readonly" | "typeset" => declare(args, state),
-            "read" | "mapfile" | "readarray" | "getopts" => {
+            "read" => read_into(call, feed, state),
+            "printf" if args.first().is_some_and(|arg| arg.text.starts_with("-v")) => print_into(args, state),
+            "mapfile" | "readarray" | "getopts" => {
                 for arg in call.plain() {
-                    state.variables.insert(arg.text.clone(), None);
+                    state.variables.insert(arg.text.clone(), vec![Value::unknown(feed.all())]);
                 }
             }
             "unset" => {
@@ -254,12 +420,18 @@ impl Walk {
                 }
             }
             "for" | "select" => {
-                let values: Vec<&Arg> = args.iter().skip(2).collect();
-                let known = !values.is_empty() && values.iter().all(|value| value.known);
-                let all = values.iter().map(|value| value.text.as_str()).collect::<Vec<_>>();
-                let value = known.then(|| all.join(&EITHER.to_string()));
+                let mut values: Vec<Value> = Vec::new();
+                for arg in args.iter().skip(2) {
+                    let value = value_of(arg);
+                    if !values.contains(&value) {
+                        values.push(value);
+                    }
+                }
+                if values.is_empty() || values.len() > VALUES_MAX {
+                    values = vec![Value::unknown(values.into_iter().map(|value| value.text).collect())];
+                }
                 if let Some(name) = args.first() {
-                    state.variables.insert(name.text.clone(), value);
+                    state.variables.insert(name.text.clone(), values);
                 }
             }
             "eval" => {
@@ -286,24 +458,45 @@ impl Walk {
             }
             "find" => self.find(call, &frame, state),
             name if is_shell(name) => self.shell(call, feed, state),
-            "su" | "runuser" | "script" => {
-                for text in option_values(args, "c", &["command", "session-command"]) {
-                    self.known_text(&text, state);
+            "su" | "runuser" | "script" | "sg" | "newgrp" => self.other_user(call, frame, feed, state),
+            "start-stop-daemon" => {
+                let programs = option_values(args, "xa", &["exec", "startas"]);
+                // `--start` is no shorter `--startas`.
+                if let Some(program) = programs.iter().find(|program| !program.text.starts_with('-')) {
+                    let rest = args.iter().skip_while(|arg| arg.text != "--").skip(1).cloned();
+                    self.call([program.clone()].into_iter().chain(rest).collect(), frame, feed, state);
                 }
             }
             "ssh" => {
                 let rest = after_options(args, "BbcDEeFIiJLlmOopQRSWw", &[]);
                 let text = rest.iter().skip(1).map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
                 self.text(&text, state);
+                for option in option_values(args, "o", &[]) {
+                    if let Some((_, command)) = option.text.split_once(['=', ' ']) {
+                        self.text(command, state);
+                    }
+                }
             }
-            "watch" | "entr" | "parallel" => {
-                let rest = after_options(args, "nqNjI", &["interval", "jobs"]);
+            "watch" | "entr" => {
+                let rest = after_options(args, "nqs", &["interval", "equexit", "shotsdir"]);
                 let text = rest.iter().map(|arg| arg.text.as_str()).collect::<Vec<_>>().join(" ");
                 self.text(&text, state);
             }
+            "parallel" | "rush" => self.parallel(call, feed, state),
+            name if option_scripts(name).is_some() => {
+                let (letters, long) = option_scripts(name).unwrap_or_default();
+                for text in option_values(args, letters, long) {
+                    self.known_text(&text, state);
+                }
+                if let Some(args) = handed(name, args) {
+                    self.call(args, frame, feed, state);
+                }
+            }
             name => {
-                if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.0 == name) {
+                if let Some(wrapper) = wrapper(name) {
                     self.wrapped(call, wrapper, frame, feed, state);
+                } else if let Some(args) = handed(name, args) {
+                    self.call(args, frame, feed, state);
                 }
             }
         }
@@ -316,29 +509,107 @@ impl Walk {
         self.text(&arg.text, state);
     }
 
-    fn wrapped(&mut self, call: &Invocation, wrapper: &Wrapper, frame: Invocation, feed: &Feed, state: &mut State) {
+    /// Programs that take a whole script with `-c`, or a program behind their options.
+    fn other_user(&mut self, call: &Invocation, frame: Invocation, feed: &Feed, state: &mut State) {
+        let scripts = option_values(&call.args, "c", &["command", "session-command"]);
+        for text in &scripts {
+            self.known_text(text, state);
+        }
+        if scripts.is_empty() && !matches!(call.name.as_str(), "script") && feed.fed | feed.piped {
+            feed.texts.iter().for_each(|text| self.text(text, state));
+        }
+        let letters = if call.name == "script" { "IOBTmoE" } else { "ugGsw" };
+        let mut rest = after_options(&call.args, letters, &["user", "group", "supp-group", "shell"]);
+        // `su USER PROGRAM`, `sg GROUP PROGRAM`, `script FILE PROGRAM`; `runuser -u USER PROGRAM`.
+        for _ in 0..2 {
+            if !rest.is_empty() {
+                self.call(rest.clone(), frame.clone(), feed, state);
+                rest.remove(0);
+            }
+        }
+        let behind: Vec<Arg> = call.args.iter().skip_while(|arg| arg.text != "--").skip(1).cloned().collect();
+        if !behind.is_empty() {
+            self.call(behind, frame, feed, state);
+        }
+    }
+
+    /// `parallel PROGRAM ::: ARGUMENTS`, or with arguments that it reads.
+    fn parallel(&mut self, call: &Invocation, feed: &Feed, state: &State) {
+        let rest = after_options(&call.args, "njIaSN", &["jobs", "arg-file", "max-args", "delay", "timeout", "joblog"]);
+        let template: Vec<&str> =
+            rest.iter().map(|arg| arg.text.as_str()).take_while(|text| !text.starts_with(":::")).collect();
+        let template = template.join(" ");
+        let given: Vec<&Arg> = rest.iter().skip_while(|arg| !arg.text.starts_with(":::")).skip(1).collect();
+        let mut values: Vec<Value> = given.into_iter().map(value_of).collect();
+        if values.is_empty() {
+            values.extend(feed.texts.iter().flat_map(|text| text.lines()).map(Value::known));
+            values.push(Value::unknown(feed.hints.clone()));
+        }
+        let mut inner = state.clone();
+        values.truncate(VALUES_MAX);
+        inner.variables.insert("PARALLEL_ARGUMENT".to_owned(), values);
+        let script = if template.contains("{}") {
+            template.replace("{}", "$PARALLEL_ARGUMENT")
+        } else {
+            format!("{template} $PARALLEL_ARGUMENT")
+        };
+        self.text(&script, &inner);
+    }
+
+    fn wrapped(&mut self, call: &Invocation, wrapper: &Wrapper, mut frame: Invocation, feed: &Feed, state: &mut State) {
         let (name, letters, long, positionals) = *wrapper;
         if name == "env" {
             for text in option_values(&call.args, "S", &["split-string"]) {
                 self.known_text(&text, state);
             }
+            if let Some(dir) = option_values(&call.args, "C", &["chdir"]).first() {
+                frame.cwds = state.cwds.iter().map(|cwd| absolute_in(&dir.text, cwd.as_deref(), state)).collect();
+            }
         }
         if name == "command" && call.args.first().is_some_and(|arg| matches!(arg.text.as_str(), "-v" | "-V")) {
             return;
         }
-        let mut rest = after_options(&call.args, letters, long);
-        let skip = positionals.min(rest.len());
-        rest.drain(..skip);
-        let is_set = |arg: &Arg| assignment_text(&arg.text).is_some() && matches!(name, "env" | "sudo" | "doas");
-        while rest.first().is_some_and(is_set) {
+        let all = after_options(&call.args, letters, long);
+        let mut rest = all.get(positionals..).unwrap_or_default().to_vec();
+        if name == "flock" || name == "capsh" {
+            for text in
+                option_values(&rest, "c", &["command"]).into_iter().chain(option_values(&all, "c", &["command"]))
+            {
+                self.known_text(&text, state);
+            }
+        }
+        // Words that may be left out: `setarch -R PROGRAM`.
+        if matches!(name, "setarch" | "chrt" | "perf" | "rr") && positionals > 0 && !all.is_empty() {
+            self.call(all, frame.clone(), feed, state);
+        }
+        if positionals > 0 {
+            rest = after_options(&rest, letters, long);
+        }
+        let sets = |arg: &Arg| assignment_text(&arg.text).is_some() && matches!(name, "env" | "sudo" | "doas" | "run0");
+        while rest.first().is_some_and(sets) {
             rest.remove(0);
         }
         if name == "xargs" && !rest.is_empty() {
-            // What it reads comes behind, or in the place that -I names.
-            match feed.texts.first() {
-                Some(text) => rest.extend(text.split_whitespace().map(Arg::known)),
-                None => rest.push(Arg::unknown()),
+            // `-I% sh -c %`: what it reads is the script.
+            let whole = option_values(&call.args, "I", &["replace"]);
+            if rest.iter().any(|arg| is_shell(base_name(&arg.text))) {
+                self.problem("a script is not known before it runs");
             }
+            let files = call.args.iter().any(|arg| arg.text.starts_with("-a") || arg.text.starts_with("--arg"));
+            // What it reads comes behind, or in the place that -I names.
+            match feed.texts.first().filter(|_| !files) {
+                Some(text) => {
+                    let words: Vec<Arg> = text.split_whitespace().map(Arg::known).collect();
+                    for mark in &whole {
+                        rest.iter_mut().for_each(|arg| arg.text = arg.text.replace(&mark.text, text));
+                    }
+                    rest.extend(words);
+                }
+                None => rest.push(Arg::unknown(&feed.hints)),
+            }
+        }
+        if let Some(args) = handed("", &call.args).filter(|args| name != "xargs" && args.len() != rest.len()) {
+            self.call(args, frame.clone(), feed, state);
         }
         if !rest.is_empty() {
             self.call(rest, frame, feed, state);
@@ -375,7 +646,7 @@ impl Walk {
                 let mut inner = state.clone();
                 // `bash -c TEXT NAME ARGS`: what $1 holds is known.
                 for (n, arg) in call.args.iter().skip_while(|arg| *arg != text).skip(1).enumerate() {
-                    inner.variables.insert(n.to_string(), Some(arg.text.clone()).filter(|_| arg.known));
+                    inner.variables.insert(n.to_string(), vec![value_of(arg)]);
                 }
                 self.known_text(&text.clone(), &inner);
             }
@@ -419,44 +690,6 @@ impl Walk {
     }
 }
 
-/// Name, letters of options with a value, long options with a value, words before the program.
-type Wrapper = (&'static str, &'static str, &'static [&'static str], usize);
-
-/// Programs that run another program that they are given.
-const WRAPPERS: &[Wrapper] = &[
-    ("sudo", "ugpCThRrtDU", &["user", "group", "prompt", "chdir", "chroot", "host", "role", "type", "other-user"], 0),
-    ("doas", "uC", &[], 0),
-    ("env", "uCS", &["unset", "chdir", "split-string"], 0),
-    ("nice", "n", &["adjustment"], 0),
-    ("ionice", "cnpPu", &["class", "classdata"], 0),
-    ("chrt", "TPDpa", &[], 1),
-    ("taskset", "", &[], 1),
-    ("nohup", "", &[], 0),
-    ("timeout", "ks", &["kill-after", "signal"], 1),
-    ("command", "", &[], 0),
-    ("builtin", "", &[], 0),
-    ("exec", "a", &[], 0),
-    ("setsid", "", &[], 0),
-    ("time", "fo", &["format", "output"], 0),
-    ("stdbuf", "ioe", &["input", "output", "error"], 0),
-    ("xargs", "adEILnPs", &["arg-file", "delimiter", "max-args", "max-procs", "replace", "max-lines", "max-chars"], 0),
-    ("busybox", "", &[], 0),
-    ("toybox", "", &[], 0),
-    ("chroot", "", &["userspec", "groups"], 1),
-    ("flock", "wE", &["timeout", "conflict-exit-code"], 1),
-    ("unshare", "SGR", &["root", "wd", "setuid", "setgid"], 0),
-    ("nsenter", "tSG", &["target", "setuid", "setgid"], 0),
-    ("strace", "aeEIoOpPsSuX", &["output", "trace"], 0),
-    ("ltrace", "aeFlnopsuxX", &[], 0),
-    ("setpriv", "", &[], 0),
-    ("systemd-run", "pEuM", &["property", "setenv", "unit", "slice", "machine"], 0),
-    ("pkexec", "", &["user"], 0),
-    ("caffeinate", "tw", &[], 0),
-    ("proot", "rbwq", &[], 0),
-    ("then", "", &[], 0),
-    ("do", "", &[], 0),
-];
-
 /// Programs that a pattern in the place of a program may come to, as far as they matter.
 const HARMFUL: &[&str] = &[
     "rm",
@@ -491,111 +724,4 @@ pub(crate) fn is_shell(name: &str) -> bool {
 /// The last part of a path.
 pub(crate) fn base_name(program: &str) -> &str {
     program.trim_end_matches('/').rsplit('/').next().unwrap_or(program)
-}
-
-/// The arguments behind the options of a wrapper.
-fn after_options(args: &[Arg], letters: &str, long: &[&str]) -> Vec<Arg> {
-    let mut at = 0;
-    while let Some(arg) = args.get(at) {
-        let text = arg.text.as_str();
-        if text == "--" {
-            at += 1;
-            break;
-        }
-        if let Some(name) = text.strip_prefix("--") {
-            at += if !name.contains('=') && long.contains(&name) { 2 } else { 1 };
-        } else if text.len() > 1 && text.starts_with('-') {
-            // A letter with a value takes the rest of the word, or the next word.
-            let takes_next = text.chars().last().is_some_and(|last| {
-                let first = text.chars().skip(1).find(|c| letters.contains(*c));
-                first == Some(last)
-            });
-            at += if takes_next { 2 } else { 1 };
-        } else {
-            break;
-        }
-    }
-    args.get(at..).unwrap_or_default().to_vec()
-}
-
-/// The values of an option in all its forms.
-fn option_values(args: &[Arg], letter: &str, long: &[&str]) -> Vec<Arg> {
-    let mut values = Vec::new();
-    for (at, arg) in args.iter().enumerate() {
-        let text = arg.text.as_str();
-        if let Some(name) = text.strip_prefix("--") {
-            match name.split_once('=') {
-                Some((name, value)) if long.contains(&name) => {
-                    values.push(Arg { text: value.to_owned(), ..arg.clone() });
-                }
-                None if long.contains(&name) => values.extend(args.get(at + 1).cloned()),
-                _ => {}
-            }
-        } else if let Some(short) = text.strip_prefix('-')
-            && let Some(place) = short.find(letter)
-        {
-            let rest = &short[place + letter.len()..];
-            if rest.is_empty() {
-                values.extend(args.get(at + 1).cloned());
-            } else {
-                values.push(Arg { text: rest.to_owned(), ..arg.clone() });
-            }
-        }
-    }
-    values
-}
-
-fn change_directory(call: &Invocation, state: &mut State) {
-    let target = call.plain().next();
-    state.cwd = match target {
-        None => state.env.get("HOME").map(PathBuf::from),
-        Some(arg) if !arg.known || arg.glob || arg.text == "-" => None,
-        Some(arg) => absolute(&arg.text, state),
-    };
-}
-
-/// The path that a word names, unless that is not known.
-pub(crate) fn absolute(text: &str, state: &State) -> Option<PathBuf> {
-    let home = state.env.get("HOME");
-    let path = match (text.strip_prefix('~'), home) {
-        (Some(""), Some(home)) => PathBuf::from(home),
-        (Some(rest), Some(home)) if rest.starts_with('/') => Path::new(home).join(rest.trim_start_matches('/')),
-        _ => PathBuf::from(text),
-    };
-    if path.is_absolute() {
-        return Some(normalize(&path));
-    }
-    state.cwd.as_ref().map(|cwd| normalize(&cwd.join(path)))
-}
-
-fn declare(args: &[Arg], state: &mut State) {
-    for arg in args {
-        if let Some((name, value)) = arg.text.split_once('=') {
-            state.variables.insert(name.to_owned(), Some(value.to_owned()).filter(|_| arg.known));
-        }
-    }
-}
-
-/// The name of an assignment (`X=...`, `X+=...`, `X[1]=...`) and whether it adds to the value.
-fn assignment(first: Option<&super::lexer::Piece>) -> Option<(String, bool)> {
-    match first {
-        Some(super::lexer::Piece::Text { text, quoted: false }) => assignment_text(text),
-        _ => None,
-    }
-}
-
-fn assignment_text(text: &str) -> Option<(String, bool)> {
-    let (left, _) = text.split_once('=')?;
-    let (left, added) = match left.strip_suffix('+') {
-        Some(left) => (left, true),
-        None => (left, false),
-    };
-    let (name, added) = match left.split_once('[') {
-        Some((name, _)) => (name, true),
-        None => (left, added),
-    };
-    let mut chars = name.chars();
-    let first = chars.next()?;
-    let legal = (first.is_alphabetic() || first == '_') && chars.all(|c| c.is_alphanumeric() || c == '_');
-    legal.then(|| (name.to_owned(), added))
 }

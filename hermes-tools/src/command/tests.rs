@@ -23,7 +23,7 @@ fn verdict(command: &str) -> &'static str {
 }
 
 #[track_caller]
-fn check(expected: &str, commands: &[&str]) {
+pub(super) fn check(expected: &str, commands: &[&str]) {
     let mut wrong = Vec::new();
     for command in commands {
         let ground = ground_at("/nowhere/project");
@@ -455,11 +455,8 @@ fn what_only_running_would_show_is_asked() {
             "hash -p /sbin/reboot x; x",
             "ln -s /sbin/reboot x && ./x",
             "perl -e 'system(\"reboot\")'",
-            "printf -v X reboot; $X",
             "python3 -c 'import os; os.system(\"reboot\")'",
-            "read X <<< reboot; $X",
             "rm -rf $OLDPWD",
-            "rm -rf ${HOME%/*}",
             "rm -rf /\\*",
             "source /dev/stdin <<< reboot",
             "vim -c '!reboot'",
@@ -618,6 +615,9 @@ fn i22_more_ways_to_say_it() {
             "f(){ reboot;};f",
             "{reboot,x}> f",
             "x & {rm,-rf,/}> f",
+            "printf -v X reboot; $X",
+            "read X <<< reboot; $X",
+            "rm -rf ${HOME%/*}",
         ],
     );
 }
