@@ -5,11 +5,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The root of the workspace: the parent of this package.
+/// The root of the workspace: the parent of this package, as Cargo names it when it runs this program. What Cargo named
+/// when it built it counts only without Cargo: two clones may share a target directory.
 #[must_use]
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    here.parent().unwrap_or(&here).to_path_buf()
 }
 
 /// Makes the root of the workspace the current directory, so that a command works from any directory.

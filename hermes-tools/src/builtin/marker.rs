@@ -1,5 +1,7 @@
 //! Takes the note of the last working directory out of a command's output.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 /// Begins and ends the note (ASCII record separator; no text uses it).
@@ -44,7 +46,8 @@ impl Marker {
                 if known == self.mark.len()
                     && let Some(length) = self.held[known..].iter().position(|byte| *byte == SIGN)
                 {
-                    let note = String::from_utf8_lossy(&self.held[known..known + length]).into_owned();
+                    // A directory's name need not be UTF-8.
+                    let note = OsStr::from_bytes(&self.held[known..known + length]);
                     self.cwd = Some(PathBuf::from(note)).filter(|cwd| cwd.is_absolute());
                     self.held.drain(..=known + length);
                     continue;

@@ -240,11 +240,12 @@ fn shown_path(root: &Path, path: &Path) -> PathBuf {
 
 fn answer(search: &Search, found: &[Found], total: usize, cut: bool) -> (Value, String) {
     let files_only = search.matcher.is_none() || search.mode == "files_only";
-    let mut content = json!({"root": search.root, "total_count": total});
+    let mut content = json!({"root": search.root.to_string_lossy(), "total_count": total});
     let all = if files_only || search.mode == "count" { found.len() } else { total };
     if files_only {
         content["total_count"] = json!(found.len());
-        let files: Vec<_> = found.iter().skip(search.offset).take(search.limit).map(|found| &found.path).collect();
+        let files: Vec<_> =
+            found.iter().skip(search.offset).take(search.limit).map(|found| found.path.to_string_lossy()).collect();
         content["files"] = json!(files);
     } else if search.mode == "count" {
         let count = |found: &Found| found.lines.iter().filter(|line| line.matched).count();
@@ -283,7 +284,7 @@ fn matches(search: &Search, found: &[Found]) -> Value {
             }
         }
         if !lines.is_empty() {
-            groups.push(json!({"file": file.path, "lines": lines}));
+            groups.push(json!({"file": file.path.to_string_lossy(), "lines": lines}));
         }
     }
     Value::Array(groups)

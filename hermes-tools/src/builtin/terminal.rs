@@ -84,6 +84,9 @@ impl Terminal {
     async fn foreground(&self, call: &Call, cx: &ToolContext, limit: Duration) -> CallReport {
         let workdir = workdir(call, cx);
         let tracked = text(call, "workdir").is_empty();
+        // A directory that an earlier command went into and that is gone since must not end every later command.
+        let gone = tracked && !tokio::fs::metadata(&workdir).await.is_ok_and(|at| at.is_dir());
+        let workdir = if gone { cx.session.config().cwd.clone() } else { workdir };
         let marker = Marker::new(fingerprint(&call.id));
         let script = marker.script(text(call, "command"));
         let env = spawn::environment(cx.session.config(), &call.id);
@@ -102,7 +105,11 @@ impl Terminal {
         if let (true, Some(cwd)) = (tracked, cwd) {
             cx.session.set_cwd(cwd);
         }
-        let output = capture.text().0;
+        let mut output = capture.text().0;
+        if gone {
+            output
+                .insert_str(0, &format!("[the former working directory is gone; this ran in {}]\n", workdir.display()));
+        }
         report(call, end, output, &mut capture, cx.session.config().output_max_chars).await
     }
 }
@@ -286,8 +293,8 @@ async fn report(call: &Call, end: End, output: String, capture: &mut Capture, ma
         Some(cut) => {
             let note = match capture.persist().await {
                 Some((path, kept)) => {
-                    content["full_output"] = json!(path);
-                    meta["spill_path"] = json!(path);
+                    content["full_output"] = json!(path.to_string_lossy());
+                    meta["spill_path"] = json!(path.to_string_lossy());
                     meta["spill_bytes"] = json!(kept);
                     format!("{} bytes in all, kept in {}", capture.total(), path.display())
                 }

@@ -84,7 +84,7 @@ impl Tool for WriteFile {
                     Made::Replaced => "replaced",
                     Made::Same => "already had this content",
                 };
-                let content = json!({"path": real, "bytes_written": bytes, "status": status});
+                let content = json!({"path": real.to_string_lossy(), "bytes_written": bytes, "status": status});
                 done(&content, format!("{status}, {bytes} bytes"))
             }
             Ok(Err(error)) => failed(format!("{error}; nothing was written")),

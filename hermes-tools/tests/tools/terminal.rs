@@ -47,8 +47,25 @@ async fn t41_the_working_directory_carries_over() {
     bench.ok("terminal", run("cd 'a b'")).await;
     bench.ok("read_file", json!({"path": "f.txt"})).await;
     std::fs::remove_dir_all(&sub).unwrap();
-    let report = bench.one("terminal", run("pwd")).await;
-    assert!(report.content.contains("does not exist"), "{}", report.content);
+    // Said, and no end of all later commands.
+    let told = pwd(run("pwd")).await;
+    assert!(told.contains("is gone") && told.ends_with(bench.work().to_str().unwrap()), "{told}");
+}
+
+#[tokio::test]
+async fn i27_names_that_are_not_utf8_are_no_obstacle() {
+    let bench = Bench::new();
+    bench.ok("terminal", run("mkdir $'d\\xff'; echo needle > $'d\\xff/f\\xfe.txt'; cd $'d\\xff'")).await;
+    let done = bench.ok("terminal", run("ls; pwd | od -c | head -3")).await;
+    assert!(done["output"].as_str().unwrap().contains("377"), "{done}");
+    for arguments in [
+        json!({"pattern": "needle"}),
+        json!({"pattern": "needle", "output_mode": "count"}),
+        json!({"pattern": "*.txt", "target": "files"}),
+    ] {
+        let found = bench.ok("search_files", arguments).await;
+        assert!(found.to_string().contains('\u{fffd}'), "{found}");
+    }
 }
 
 #[tokio::test]
