@@ -264,8 +264,8 @@ impl Desk<'_> {
             asking.withdrawn.store(true, Ordering::Relaxed);
         }
         self.interrupt(state).await;
-        if matches!(self.view, View::Person(_)) {
-            self.screen.show(vec![Piece::Status("stopping; once more leaves".to_owned())]).ok();
+        if let View::Person(view) = &mut self.view {
+            self.screen.show(view.stopping()).ok();
         }
         true
     }

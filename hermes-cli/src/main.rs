@@ -7,6 +7,7 @@ mod args;
 mod ask;
 mod commands;
 mod context;
+mod echo;
 mod exit;
 mod follow;
 mod interactive;

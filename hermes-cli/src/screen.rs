@@ -23,6 +23,8 @@ pub(crate) struct Screen {
     status: String,
     frame: usize,
     drawn: bool,
+    /// Whether text stands on the cursor's row: a spinner there would erase it.
+    open_row: bool,
     held: Option<Held>,
 }
 
@@ -36,7 +38,7 @@ struct Held {
 impl Screen {
     /// Over two streams.
     pub(crate) fn new(out: Box<dyn Write + Send>, err: Box<dyn Write + Send>, spins: bool, style: Style) -> Self {
-        Self { out, err, spins, style, status: String::new(), frame: 0, drawn: false, held: None }
+        Self { out, err, spins, style, status: String::new(), frame: 0, drawn: false, open_row: false, held: None }
     }
 
     /// Over this process's own streams.
@@ -46,7 +48,7 @@ impl Screen {
 
     /// Whether there is something to draw now and then.
     pub(crate) fn spins(&self) -> bool {
-        self.spins && self.held.is_none() && !self.status.is_empty()
+        self.spins && !self.open_row && self.held.is_none() && !self.status.is_empty()
     }
 
     /// Writes pieces.
@@ -66,6 +68,9 @@ impl Screen {
                 Piece::Text(piece) => {
                     self.erase();
                     self.out.write_all(piece.as_bytes())?;
+                    if let Some(last) = piece.bytes().next_back() {
+                        self.open_row = last != b'\n';
+                    }
                     text = true;
                 }
                 Piece::Line(line) => {
@@ -73,6 +78,7 @@ impl Screen {
                     self.out.flush()?;
                     self.erase();
                     let _ = writeln!(self.err, "{line}");
+                    self.open_row = false;
                 }
                 Piece::Status(status) => {
                     if status.is_empty() {
@@ -178,6 +184,17 @@ mod tests {
         screen.tick();
         screen.show(vec![Piece::Line("b".into())]).unwrap();
         assert_eq!(err.text(), "\r\x1b[K⠙ thinking\r\x1b[Kb\n");
+    }
+
+    #[test]
+    fn a_spinner_is_not_drawn_over_text() {
+        let (mut screen, _out, err) = screen(true);
+        screen.show(vec![Piece::Text("half a li".into()), Piece::Status("stopping".into())]).unwrap();
+        screen.tick();
+        assert_eq!(err.text(), "");
+        screen.show(vec![Piece::Text("ne\n".into())]).unwrap();
+        screen.tick();
+        assert!(err.text().ends_with("stopping"), "{}", err.text());
     }
 
     #[test]

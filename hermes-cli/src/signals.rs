@@ -78,5 +78,6 @@ pub(crate) async fn patiently<T>(stops: &mut dyn Stops, future: impl Future<Outp
 pub(crate) fn leave_now() -> ! {
     // A question may have the terminal in raw mode. Nothing happens when none has.
     let _ = crossterm::terminal::disable_raw_mode();
+    crate::echo::restore();
     std::process::exit(Exit::Interrupted.code())
 }

@@ -252,15 +252,16 @@ impl Room<'_> {
 
     /// Says one text (or goes on, when there is none) and shows the answer.
     async fn say(&mut self, text: &str, pick: &PickArgs, early: Option<Stop>) -> Result<Exit, Fault> {
-        if self.terminal.stderr && matches!(self.mode, Mode::OneShot | Mode::Query) {
-            let line = self.terminal.err_style().dim(&harmless(&self.link.model_line));
-            self.screen.note(&line);
-        }
         let session = self.picked(pick).await?;
         let followed = match &session {
             Some(session) if text.trim().is_empty() => Self::resume(session),
             _ => self.submit(session.as_ref(), text).await?,
         };
+        // After the acceptance: without a usable model this line is the same message as the failure.
+        if self.terminal.stderr && matches!(self.mode, Mode::OneShot | Mode::Query) {
+            let line = self.terminal.err_style().dim(&harmless(&self.link.model_line));
+            self.screen.note(&line);
+        }
         let conversation = followed.conversation.clone();
         let mut view = self.view();
         let mut asker = TerminalAsker { style: self.terminal.err_style(), width: self.terminal.width };

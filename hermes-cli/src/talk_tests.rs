@@ -138,6 +138,31 @@ async fn a_session_that_is_not_there_is_wrong_use() {
     assert_eq!(said.exit.unwrap_err().exit(), Exit::Usage);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_that_cannot_be_used_is_told_once() {
+    let missing = "provider \"groq\" needs a key";
+    let (_, mut link) = Scripted::link(move |_, _| {
+        Box::pin(async move { Err(RpcError { code: "HM0211".into(), message: missing.into(), usage: true }) })
+    });
+    link.model_line = missing.to_owned();
+    let err = Shared::default();
+    let (_buttons, presses) = mpsc::channel(1);
+    let mut stops = Buttons(presses);
+    let mut room = Room {
+        link: &mut link,
+        screen: Screen::new(Box::new(Shared::default()), Box::new(err.clone()), false, Style::default()),
+        stops: &mut stops,
+        terminal: Terminal { stdout: true, stderr: true, ..Terminal::none() },
+        attended: false,
+        mode: Mode::OneShot,
+    };
+    // The program shows the fault when it ends.
+    let fault = room.say("hi", &PickArgs::default(), None).await.unwrap_err();
+    assert_eq!(fault.message().unwrap(), format!("error[HM0211]: {missing}"));
+    drop(room);
+    assert_eq!(err.text(), "");
+}
+
 #[test]
 fn stdin_is_put_behind_the_text() {
     assert_eq!(join("explain".into(), "code\n"), "explain\n\ncode\n");

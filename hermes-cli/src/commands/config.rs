@@ -79,7 +79,7 @@ fn execute(what: What, scope: &Scope, context: &Context, out: &mut dyn Write) ->
         }
         What::Get { key } => return get(&Config::load(scope)?, &key, context, out),
         What::Set { key, value, text } => {
-            let value = if text { edit::NewValue::Text(value) } else { edit::NewValue::from_word(&value) };
+            let value = if text { edit::NewValue::Text(value) } else { one_value(&key, &value)? };
             edit::set(scope, &key, &value)?;
             writeln!(out, "Set {} in {}", harmless(&key), file.display())?;
             // A setting without effect is kept, as the user wants it, and told.
@@ -91,8 +91,11 @@ fn execute(what: What, scope: &Scope, context: &Context, out: &mut dyn Write) ->
             }
         }
         What::Unset { key } => {
-            edit::unset(scope, &key)?;
-            writeln!(out, "{} is not set in {}", harmless(&key), file.display())?;
+            if edit::unset(scope, &key)? {
+                writeln!(out, "Took {} out of {}", harmless(&key), file.display())?;
+            } else {
+                writeln!(out, "{} was not set in {}; nothing was changed", harmless(&key), file.display())?;
+            }
         }
         What::Check => {
             if !file.exists() {
@@ -113,6 +116,16 @@ fn execute(what: What, scope: &Scope, context: &Context, out: &mut dyn Write) ->
         }
     }
     Ok(Exit::Answered)
+}
+
+/// What a word of the command line means. A section in braces is no value: written as a text it would be nonsense.
+fn one_value(key: &str, word: &str) -> Result<edit::NewValue, Fault> {
+    if word.trim().starts_with('{') && word.trim().ends_with('}') {
+        return Err(Fault::Usage(format!(
+            "{word} is a section, not one value; set its settings one by one ({key}.NAME), or say --text if it is a text"
+        )));
+    }
+    Ok(edit::NewValue::from_word(word))
 }
 
 fn show(config: &Config, context: &Context, out: &mut dyn Write) -> Result<(), Fault> {

@@ -67,8 +67,25 @@ fn setting_one_keeps_comments_and_everything_else() {
     let set = What::Set { key: "agent.max_turns".into(), value: "9".into(), text: false };
     assert_eq!(home.run(set).1, "Set agent.max_turns in HOME/config.yaml\n");
     assert_eq!(home.file(), TEXT.replace("max_turns: 7", "max_turns: 9"));
-    home.run(What::Unset { key: "zzz".into() }).0.unwrap();
+}
+
+#[test]
+fn taking_one_out_says_whether_it_was_there() {
+    let home = Home::with(TEXT);
+    let unset = || What::Unset { key: "zzz".into() };
+    assert_eq!(home.run(unset()).1, "Took zzz out of HOME/config.yaml\n");
     assert!(!home.file().contains("zzz"));
+    assert_eq!(home.run(unset()).1, "zzz was not set in HOME/config.yaml; nothing was changed\n");
+}
+
+#[test]
+fn i27_a_section_in_braces_is_no_value() {
+    let home = Home::with(TEXT);
+    let set = |text| What::Set { key: "model".into(), value: "{}".into(), text };
+    let fault = home.run(set(false)).0.unwrap_err();
+    assert_eq!((fault.exit(), home.file().as_str()), (Exit::Usage, TEXT));
+    assert!(fault.message().unwrap().contains("model.NAME"));
+    assert_eq!(home.run(set(true)).0.unwrap(), Exit::Answered);
 }
 
 #[test]

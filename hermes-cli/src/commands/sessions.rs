@@ -175,7 +175,14 @@ async fn export_to_file(
 ) -> Result<(), Fault> {
     let told = |error: io::Error| Fault::Failed(format!("{}: {error}", path.display()));
     // Never over a file that is there: an export is taken back by deleting it, an overwritten file by nothing.
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(told)?;
+    let file =
+        std::fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Fault::Usage(format!(
+                "{} is there already and is not written over; name another file with -o, or delete this one first",
+                path.display()
+            )),
+            _ => told(error),
+        })?;
     let mut writer = io::BufWriter::new(file);
     let result = export_rows(link, session, format, &mut writer).await;
     let result = result.and_then(|()| writer.flush().map_err(told));

@@ -77,7 +77,9 @@ async fn an_export_never_overwrites_a_file() {
     assert_eq!(execute_text(export(), 1).await.0.unwrap(), Exit::Answered);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("# Old\n"));
-    assert_eq!(execute_text(export(), 2).await.0.unwrap_err().exit(), Exit::Failed);
+    let fault = execute_text(export(), 2).await.0.unwrap_err();
+    assert_eq!(fault.exit(), Exit::Usage);
+    assert!(fault.message().unwrap().contains("name another file with -o"), "{fault:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 

@@ -1,7 +1,7 @@
 //! The line editor, on a thread of its own while it reads.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,7 +35,10 @@ pub(super) struct Editor {
     /// Not here while a thread reads with it.
     line: Option<Reedline>,
     give_up: Arc<AtomicBool>,
+    history: Option<PathBuf>,
     history_problem: Option<String>,
+    /// Whether a history that cannot be written was told: once is enough.
+    told: bool,
 }
 
 impl Editor {
@@ -61,12 +64,13 @@ impl Editor {
                 Err(error) => history_problem = Some(format!("{}: {error}", path.display())),
             }
         }
-        Self { line: Some(line), give_up, history_problem }
+        let history = history.map(Path::to_path_buf);
+        Self { line: Some(line), give_up, history, history_problem, told: false }
     }
 
-    /// Why there is no history, when there should be one.
-    pub(super) fn history_problem(&self) -> Option<&str> {
-        self.history_problem.as_deref()
+    /// Why there is no history, when there should be one. Told once.
+    pub(super) fn take_history_problem(&mut self) -> Option<String> {
+        self.history_problem.take().filter(|_| !std::mem::replace(&mut self.told, true))
     }
 
     /// Reads one input.
@@ -78,7 +82,9 @@ impl Editor {
         self.give_up.store(false, Ordering::Relaxed);
         let mut reading = tokio::task::spawn_blocking(move || {
             let input = read_blocking(&mut line);
-            (line, input)
+            // Now and not at the end: a program that is killed writes nothing any more.
+            let synced = line.sync_history();
+            (line, input, synced)
         });
         let mut stopped = false;
         let read = tokio::select! {
@@ -90,8 +96,11 @@ impl Editor {
                 reading.await
             }
         };
-        let (line, input) = read.map_err(|error| Fault::Failed(format!("the line editor failed: {error}")))?;
+        let (line, input, synced) = read.map_err(|error| Fault::Failed(format!("the line editor failed: {error}")))?;
         self.line = Some(line);
+        if let (Err(error), Some(path)) = (synced, &self.history) {
+            self.history_problem = Some(format!("{}: {error}", path.display()));
+        }
         if stopped { Ok(Input::Stopped) } else { Ok(input?) }
     }
 }
@@ -138,7 +147,8 @@ mod tests {
     #[test]
     fn a_history_that_cannot_be_opened_is_told_and_no_reason_to_stop() {
         let directory = tempfile::tempdir().unwrap();
-        let editor = Editor::new(Some(directory.path()), Style::default());
-        assert!(editor.history_problem().is_some());
+        let mut editor = Editor::new(Some(directory.path()), Style::default());
+        assert!(editor.take_history_problem().is_some());
+        assert!(editor.take_history_problem().is_none());
     }
 }

@@ -7,6 +7,7 @@ use hermes_gateway::protocol::{ConversationSummary, Request, Response, SessionRe
 
 use crate::args::PickArgs;
 use crate::ask::TerminalAsker;
+use crate::echo::NoEcho;
 use crate::exit::{Exit, Fault};
 use crate::follow::{Desk, End, Followed, Patience, View};
 use crate::link::request;
@@ -40,10 +41,10 @@ pub(crate) async fn run(room: &mut Room<'_>, pick: &PickArgs) -> Result<Exit, Fa
         return Ok(exit);
     }
     let mut editor = Editor::new(room.link.history.as_deref(), room.terminal.err_style());
-    if let Some(problem) = editor.history_problem() {
-        room.screen.note(&format!("! the history of inputs is not kept: {problem}"));
-    }
     loop {
+        if let Some(problem) = editor.take_history_problem() {
+            room.screen.note(&format!("! the history of inputs is not kept: {problem}"));
+        }
         let next = match editor.read(&mut *room.stops).await? {
             Input::Text(text) if text.trim().is_empty() => Next::Go,
             Input::Text(text) => match slash::parse(&text) {
@@ -118,6 +119,7 @@ fn told(room: &mut Room<'_>, fault: Fault) -> Result<Next, Fault> {
 }
 
 async fn follow(room: &mut Room<'_>, followed: Followed) -> Result<Next, Fault> {
+    let _no_echo = room.terminal.stdin.then(NoEcho::begin);
     let mut view = room.view();
     let mut asker = TerminalAsker { style: room.terminal.err_style(), width: room.terminal.width };
     let mut desk = Desk {

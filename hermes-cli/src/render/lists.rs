@@ -37,7 +37,7 @@ pub(crate) fn sessions(list: &[ConversationSummary], style: Style, width: usize)
     if list.is_empty() {
         return "There are no sessions yet.\n".to_owned();
     }
-    let mut rows = vec![["ID", "LAST ACTIVITY", "ROWS", "STATE", "TITLE"].map(String::from).to_vec()];
+    let mut rows = vec![["ID", "LAST ACTIVITY", "ROWS", "STATE", "TITLE OR FIRST WORDS"].map(String::from).to_vec()];
     for session in list {
         let used = session.id.as_str().len() + 16 + 4 + 7 + 10;
         rows.push(vec![
@@ -45,10 +45,18 @@ pub(crate) fn sessions(list: &[ConversationSummary], style: Style, width: usize)
             minute(session.last_activity_ms),
             session.messages.to_string(),
             state(session),
-            one_line(&name_of(session), width.saturating_sub(used).max(TITLE_COLUMNS)),
+            listed_name(session, style, width.saturating_sub(used).max(TITLE_COLUMNS)),
         ]);
     }
     table(&rows, style)
+}
+
+/// A title as it is. First words stand in quotes, dim: they are no title, and `--resume` does not find them.
+fn listed_name(session: &ConversationSummary, style: Style, width: usize) -> String {
+    match (session.title.as_deref().unwrap_or_default(), &session.preview) {
+        ("", Some(preview)) => style.dim(&format!("\"{}\"", one_line(preview, width.saturating_sub(2)))),
+        _ => one_line(&name_of(session), width),
+    }
 }
 
 /// What a person calls a conversation: its title, else how it began.

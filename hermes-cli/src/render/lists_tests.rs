@@ -28,11 +28,11 @@ fn sessions_stand_in_columns() {
     let mut open = summary("c2", None);
     open.pending = Some(AdmissionStatus::Started);
     let list = [summary("c1-long-id", Some("The first \x1b[31mone")), open];
-    insta::assert_snapshot!(sessions(&list, Style::default(), 100), @r"
-    ID          LAST ACTIVITY     ROWS  STATE    TITLE
+    insta::assert_snapshot!(sessions(&list, Style::default(), 100), @r#"
+    ID          LAST ACTIVITY     ROWS  STATE    TITLE OR FIRST WORDS
     c1-long-id  2026-12-02 08:21  4              The first ␛[31mone
-    c2          2026-12-02 08:21  4     started  run: echo hello
-    ");
+    c2          2026-12-02 08:21  4     started  "run: echo hello"
+    "#);
     insta::assert_snapshot!(sessions(&[], Style::default(), 100), @"There are no sessions yet.");
 }
 

@@ -87,6 +87,10 @@ impl TurnView {
                 pieces.push(Piece::Status(one_line(&format!("{model} is thinking"), self.status_width())));
             }
             EventKind::CallAnnounced { name } => {
+                // The text before a call is whole, and the spinner needs a row of its own.
+                if self.shown.activity {
+                    self.end_line(pieces);
+                }
                 pieces.push(Piece::Status(one_line(&format!("preparing {name}"), self.status_width())));
             }
             EventKind::CallStarted { name, label, .. } => {
@@ -120,6 +124,14 @@ impl TurnView {
             // A newer engine may tell more than this program knows; the transcript has it all.
             _ => {}
         }
+    }
+
+    /// The turn was told to stop.
+    pub(crate) fn stopping(&mut self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        self.end_line(&mut pieces);
+        pieces.push(Piece::Status("stopping; once more leaves".to_owned()));
+        pieces
     }
 
     /// The end of the turn: the answer, where it was not shown whole, and what went wrong.
@@ -250,7 +262,15 @@ pub(crate) fn failure_of(result: &TurnResult) -> Option<String> {
             (own, format!("the turn ended: {}", result.reason.as_str().replace('_', " ")), result.reason.may_retry())
         }
     };
-    let hint = if retryable { "\n  the same input may be sent again" } else { "" };
+    let hint = match result.reason {
+        // A part of it ran, and to send the input again does that part again.
+        EndReason::CrashInterrupted => format!(
+            "\n  what it did before stays done; `hermes sessions show {}` shows it, look before the input is sent again",
+            result.conversation
+        ),
+        _ if retryable => "\n  the same input may be sent again".to_owned(),
+        _ => String::new(),
+    };
     Some(format!("{}{hint}", failure(code, &message)))
 }
 

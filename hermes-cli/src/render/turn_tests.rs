@@ -107,8 +107,8 @@ fn a_turn_with_a_tool_reads_from_top_to_bottom() {
     ];
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "It says:\nhello")), @r"
     [spin] practice/tiny is thinking
-    [out] I will look.[spin] preparing terminal
-    [out]␠
+    [out] I will look.
+    [spin] preparing terminal
     [spin] terminal: echo hello
     [err] · terminal  echo hello
     [err]   │ hello
@@ -188,6 +188,23 @@ fn a_failure_is_shown_with_its_code_and_what_can_be_done() {
     [err] error[HM2007]: the model is overloaded
       the same input may be sent again
     ");
+}
+
+#[test]
+fn what_is_drawn_when_a_turn_is_stopped_does_not_stand_on_its_text() {
+    let mut view = TurnView::new(person());
+    view.message(&delta("half an ans"));
+    let pieces = view.stopping();
+    assert_eq!(pieces, [Piece::Text("\n".into()), Piece::Status("stopping; once more leaves".into())]);
+    assert_eq!(view.stopping().len(), 1, "the line is ended once");
+}
+
+#[test]
+fn after_a_crash_nobody_is_told_to_send_the_same_without_a_look() {
+    let mut end = result(EndReason::CrashInterrupted, "");
+    end.error = Some(TurnError { code: "HM4017".into(), message: "the program ended".into(), retryable: true });
+    let said = failure_of(&end).unwrap();
+    assert!(said.contains("hermes sessions show c1") && !said.contains("may be sent again"), "{said}");
 }
 
 #[test]

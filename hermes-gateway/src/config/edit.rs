@@ -116,19 +116,20 @@ fn meaning(node: &Node) -> Value {
 /// the file; [`ConfigError::CannotEdit`] when the rest of the file might change; [`ConfigError::WrongValue`] when the setting
 /// cannot have the value; reading and writing errors. The file is then as it was.
 pub fn set(scope: &Scope, key: &str, value: &NewValue) -> Result<(), ConfigError> {
-    change(scope, key, Some(value))
+    change(scope, key, Some(value)).map(|_| ())
 }
 
 /// Takes `key` (dotted) out of the profile's `config.yaml`, and the sections that are empty then. An absent key is no
-/// error.
+/// error. Returns whether the file was changed.
 ///
 /// # Errors
 /// As [`set`], but for the name: what is not there may have any.
-pub fn unset(scope: &Scope, key: &str) -> Result<(), ConfigError> {
+pub fn unset(scope: &Scope, key: &str) -> Result<bool, ConfigError> {
     change(scope, key, None)
 }
 
-fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), ConfigError> {
+/// Whether the file is another one now.
+fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<bool, ConfigError> {
     let file = scope.config_yaml();
     let old = read_text(&file)?;
     if value.is_some() {
@@ -136,7 +137,7 @@ fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), Conf
     }
     let new = edited(&file, old.as_deref().unwrap_or_default(), key, value)?;
     if old.as_deref().unwrap_or_default() == new {
-        return Ok(());
+        return Ok(false);
     }
     if let Err(error) = Config::parse(&file, &new) {
         // A file that was wrong before may still be mended one setting at a time.
@@ -149,7 +150,8 @@ fn change(scope: &Scope, key: &str, value: Option<&NewValue>) -> Result<(), Conf
     if read_text(&file)? != old {
         return Err(refused(&file, key, "another program has just changed it"));
     }
-    files::replace(&file, &new)
+    files::replace(&file, &new)?;
+    Ok(true)
 }
 
 /// A mistyped name is not written: it would have no effect, and nobody would look for it.

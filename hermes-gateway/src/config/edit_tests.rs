@@ -107,7 +107,8 @@ fn the_file_is_made_private_keeps_its_mode_and_links_are_followed() {
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "agent:\n  max_turns: 9\napprovals:\n  mode: \"off\"\n");
     // A value that the setting cannot have is not written.
     assert_eq!(set(&scope, "approvals.mode", &NewValue::from_word("maybe")).unwrap_err().code(), "HM0106");
-    unset(&scope, "approvals.mode").unwrap();
+    assert!(unset(&scope, "approvals.mode").unwrap());
+    assert!(!unset(&scope, "approvals.mode").unwrap(), "it is not there any more");
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "agent:\n  max_turns: 9\n");
 }
 

@@ -120,8 +120,13 @@ impl<'a> View<'a> {
     /// A wait in seconds that is not negative and may have a fraction.
     pub(super) fn seconds(&self, wanted: &str) -> Result<Option<Duration>, ConfigError> {
         let Some(text) = self.scalar(false, wanted)? else { return Ok(None) };
-        let number = text.parse::<f64>().ok().filter(|number| (0.0..=WAIT_MAX_SECONDS).contains(number));
-        number.map(|number| Some(Duration::from_secs_f64(number))).ok_or_else(|| self.wrong(false, wanted))
+        match text.parse::<f64>() {
+            Ok(number) if (0.0..=WAIT_MAX_SECONDS).contains(&number) => Ok(Some(Duration::from_secs_f64(number))),
+            Ok(number) if number > WAIT_MAX_SECONDS => {
+                Err(self.wrong(false, &format!("{wanted}, and at most {WAIT_MAX_SECONDS} (a year)")))
+            }
+            _ => Err(self.wrong(false, wanted)),
+        }
     }
 
     /// Texts. A single text is a list of one; with `commas` it is split at commas.
@@ -212,6 +217,13 @@ mod tests {
         for wrong in ["-1", "inf", ".inf", "nan", "1e30", "soon"] {
             assert!(with(wrong, |view| view.seconds("").is_err()), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_is_too_long_is_refused_with_the_longest() {
+        let told = |value: &str| with(value, |view| view.seconds("a number").unwrap_err().to_string());
+        assert!(told("99999999").ends_with("write a number, and at most 31622400 (a year)"), "{}", told("99999999"));
+        assert!(told("-1").ends_with("write a number"), "{}", told("-1"));
     }
 
     #[test]

@@ -174,8 +174,8 @@ pub(super) fn contains_any(words: &str, phrases: &[&str]) -> bool {
 pub(crate) fn advice(class: ErrorClass) -> &'static str {
     match class {
         Auth => "Check the API key of this provider (its variable in .env, or `api_key` in config.yaml)",
-        Billing => "Add credit or a plan at the provider, or choose another model with `hermes model`",
-        RateLimit => "Wait a little, or choose another model with `hermes model`",
+        Billing => "Add credit or a plan at the provider, or name another model with -m or model.default",
+        RateLimit => "Wait a little, or name another model with -m or model.default",
         UpstreamRateLimit => "The provider behind the aggregator is limited; wait, or choose another model",
         Overloaded => "The provider has too much to do; try again in a moment",
         ServerError => "The fault is at the provider; try again in a moment",

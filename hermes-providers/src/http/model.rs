@@ -74,7 +74,7 @@ impl HttpChatModel {
         let base = config.base_url.as_deref().map(str::trim).filter(|base| !base.is_empty());
         let url = method_url(&profile, base)?;
         if config.model.trim().is_empty() {
-            return Err(wrong(&profile, "no model is named; set `model.default` in config.yaml or use `hermes model`"));
+            return Err(wrong(&profile, "no model is named; set `model.default` in config.yaml or use -m"));
         }
         let key = config.key.filter(|key| !key.expose_secret().trim().is_empty());
         if profile.key == KeyRule::Required && key.is_none() && base.is_none() {
@@ -251,7 +251,7 @@ fn wrong(profile: &Profile, what: &str) -> ProviderError {
 fn missing_key(profile: &Profile) -> ProviderError {
     let names = profile.env_keys.join(" or ");
     let from = profile.signup_url.as_deref().map(|url| format!(" (get one at {url})")).unwrap_or_default();
-    wrong(profile, &format!("no API key; set {names} in .env{from}, or choose another model with `hermes model`"))
+    wrong(profile, &format!("no API key; set {names} in .env{from}, or name another model with -m or model.default"))
 }
 
 fn method_url(profile: &Profile, base: Option<&str>) -> Result<Url, ProviderError> {
