@@ -46,6 +46,8 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         ErrorClass::ContextOverflow | ErrorClass::PayloadTooLarge => {
             return Decision::End(EndReason::ContextOverflow);
         }
+        // The same answer would be as large again.
+        ErrorClass::Limit => return Decision::End(EndReason::OutputTruncated),
         ErrorClass::Certificate | ErrorClass::Configuration => return Decision::End(EndReason::Misconfigured),
         ErrorClass::OutputCap => {
             return match error.output_limit {
@@ -62,8 +64,7 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         | ErrorClass::ServerError
         | ErrorClass::Timeout
         | ErrorClass::Incomplete
-        | ErrorClass::BadResponse
-        | ErrorClass::Limit => EndReason::RetriesExhausted,
+        | ErrorClass::BadResponse => EndReason::RetriesExhausted,
     };
     if attempt.number >= attempt.max {
         return Decision::End(give_up);
@@ -114,7 +115,7 @@ mod tests {
             (C::Blocked, Some(R::RequestRefused), R::RequestRefused),
             (C::Certificate, Some(R::Misconfigured), R::Misconfigured),
             (C::BadResponse, None, R::RetriesExhausted),
-            (C::Limit, None, R::RetriesExhausted),
+            (C::Limit, Some(R::OutputTruncated), R::OutputTruncated),
             (C::Configuration, Some(R::Misconfigured), R::Misconfigured),
         ];
         for (class, first, last) in table {

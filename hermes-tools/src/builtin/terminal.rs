@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::arguments::{failed, flag, number, text};
 use super::capture::Capture;
+use super::leftover::end_leftovers;
 use super::marker::Marker;
 use super::spawn::{self, Spawned};
 use crate::approval::{Authorized, Risk};
@@ -101,6 +102,10 @@ impl Terminal {
         });
         let mut sink = Sink { capture: Capture::new(path), marker, cx, cut: Vec::new() };
         let end = follow(spawned, &mut sink, limit).await;
+        if !matches!(end, End::Exit(_)) {
+            // What left the group on its own (`setsid`) still has the call's id.
+            end_leftovers(vec![call.id.clone()]).await;
+        }
         let (mut capture, cwd) = sink.finish().await;
         if let (true, Some(cwd)) = (tracked, cwd) {
             cx.session.set_cwd(cwd);
