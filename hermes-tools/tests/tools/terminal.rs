@@ -257,7 +257,9 @@ async fn a_longer_time_than_the_foreground_allows_runs_in_the_background() {
 #[tokio::test]
 async fn t42_what_a_command_moved_into_a_session_of_its_own_is_ended_with_it() {
     let bench = Bench::new();
-    let command = "setsid bash -c 'echo $$ > pid; exec sleep 600' & while [ ! -s pid ]; do sleep 0.01; done; sleep 600";
+    // Hidden in a script: written in the command itself it is refused.
+    std::fs::write(bench.work().join("detach.sh"), "setsid bash -c 'echo $$ > pid; exec sleep 600' &\n").unwrap();
+    let command = "bash detach.sh; while [ ! -s pid ]; do sleep 0.01; done; sleep 600";
     let report = bench.one("terminal", json!({"command": command, "timeout": 2})).await;
     assert_eq!(report.outcome, CallOutcome::TimedOut, "{}", report.content);
     let pid = pid_in(&bench.work().join("pid")).unwrap();
