@@ -78,9 +78,14 @@ pub(super) fn extend<T: PartialEq + Clone>(to: &mut Vec<T>, more: &[T]) {
 
 /// Both states are possible.
 pub(super) fn merge(mut one: State, other: &State) -> State {
-    for (name, values) in &other.variables {
-        extend(one.variables.entry(name.clone()).or_default(), values);
+    if !std::sync::Arc::ptr_eq(&one.variables, &other.variables) {
+        for (name, values) in other.variables.iter() {
+            if one.variables.get(name) != Some(values) {
+                extend(one.variables_mut().entry(name.clone()).or_default(), values);
+            }
+        }
     }
+    extend(&mut one.input, &other.input);
     extend(&mut one.cwds, &other.cwds);
     extend(&mut one.pending, &other.pending);
     extend(&mut one.last, &other.last);
@@ -128,7 +133,7 @@ pub(super) fn declare(args: &[Arg], state: &mut State) {
     for arg in args {
         if let Some((name, _)) = arg.text.split_once('=') {
             let value = assigned_value(std::slice::from_ref(arg), false);
-            state.variables.insert(name.to_owned(), vec![value]);
+            state.variables_mut().insert(name.to_owned(), vec![value]);
         }
     }
     // Another name for a variable: what is set by the one is in the other.
@@ -136,7 +141,7 @@ pub(super) fn declare(args: &[Arg], state: &mut State) {
         for arg in args {
             if let Some((name, target)) = arg.text.split_once('=') {
                 for name in [name, target] {
-                    state.variables.insert(name.to_owned(), vec![Value::default()]);
+                    state.variables_mut().insert(name.to_owned(), vec![Value::default()]);
                 }
             }
         }
@@ -145,7 +150,8 @@ pub(super) fn declare(args: &[Arg], state: &mut State) {
 
 /// `read NAME`: the first line of what is known of its input; more names take a word each.
 pub(super) fn read_into(call: &Invocation, feed: &Feed, state: &mut State) {
-    let names: Vec<String> = after_options(&call.args, "adinNptu", &[]).into_iter().map(|arg| arg.text).collect();
+    let given = after_options(&call.args, "adinNptu", &[]).into_iter().chain(option_values(&call.args, "a", &[]));
+    let names: Vec<String> = given.map(|arg| arg.text).collect();
     let names = if names.is_empty() { vec!["REPLY".to_owned()] } else { names };
     let plain = call.args.iter().all(|arg| arg.text == "-r" || !arg.text.starts_with('-'));
     for name in &names {
@@ -159,11 +165,13 @@ pub(super) fn read_into(call: &Invocation, feed: &Feed, state: &mut State) {
             }
         }
         if values.is_empty() || !feed.hints.is_empty() {
-            values.push(Value::unknown(feed.all()));
+            let mut hints = feed.all();
+            extend(&mut hints, &state.input);
+            values.push(Value::unknown(hints));
         }
         values.truncate(VALUES_MAX);
         values.dedup();
-        state.variables.insert(name.clone(), values);
+        state.variables_mut().insert(name.clone(), values);
     }
 }
 
@@ -175,7 +183,7 @@ pub(super) fn print_into(args: &[Arg], state: &mut State) {
     let known = rest.iter().all(|arg| arg.known);
     let text = words.split_first().filter(|_| known).and_then(|(format, words)| formatted(format, words));
     let hints = rest.iter().flat_map(|arg| arg.hints.iter().chain([&arg.text])).cloned().collect();
-    state.variables.insert(name.text, vec![text.map_or_else(|| Value::unknown(hints), Value::known)]);
+    state.variables_mut().insert(name.text, vec![text.map_or_else(|| Value::unknown(hints), Value::known)]);
 }
 
 /// Options of other programs whose value is shell text: letters and long forms.

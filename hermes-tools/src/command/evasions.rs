@@ -238,7 +238,6 @@ fn i22_a_variable_has_every_value_that_it_may_have() {
             "x='rm -rf d'; if false; then x=ls; fi; $x",
             "x='rm -rf d'; unset -f x; x+=; $x",
             "x=ls; declare -n y=x; y='rm -rf d'; $x",
-            "x=(~); rm -rf $x",
             "set -- rm -rf d; \"$@\"",
             "set -- rm -rf d; $1 $2 $3",
             "x=a; x=b; rm -rf $x",
@@ -463,6 +462,49 @@ fn i22_secrets_are_not_read_by_a_pattern_or_a_directory() {
 }
 
 #[test]
+fn i22_find_takes_all_however_it_is_told() {
+    check(
+        "never",
+        &[
+            "find ~ -mindepth 1 -size -99999 -delete",
+            "find -L ~ -delete",
+            "find -H / -delete",
+            "find -O3 ~ -delete",
+            "find -- ~ -delete",
+            "find ~ ! -name x -delete",
+            "find ~ -not -name x -delete",
+            "find ~ -name '*' -delete",
+            "find / -regex '.*' -delete",
+            "find ~ -delete -name x",
+            "find ~ -name x -o -true -delete",
+            "find ~ -name '*' -exec rm -rf {} +",
+            "fd . ~ -x rm -rf",
+            "npx rimraf ~",
+            "find ~ -maxdepth 0 | xargs rm -rf",
+        ],
+    );
+    check("ask", &["find ~ -name '*.pyc' -delete", "fd -e pyc -X rm", "npx rimraf build"]);
+}
+
+#[test]
+fn i22_what_a_loop_or_a_list_holds_counts() {
+    check(
+        "never",
+        &[
+            "while IFS= read -r x; do rm -rf \"$x\"; done <<< ~",
+            "while read -r x; do rm -rf \"$x\"; done < <(echo ~)",
+            "a=(x ~); rm -rf \"${a[@]}\"",
+            "a=(/); rm -rf $a",
+            "read -ra a <<< ~; rm -rf \"${a[0]}\"",
+            "mapfile -t a <<< ~; rm -rf \"${a[@]}\"",
+            "until false; do cd ..; rm -rf *; done",
+            "cd ~; while cd w; do :; done; rm -rf *",
+        ],
+    );
+    check("ask", &["wget -O- x | bash -s -- -y", "a=(x y); rm -rf \"${a[@]}\"", "kill -9 0", "chmod 000 ~"]);
+}
+
+#[test]
 fn t27_everyday_commands_are_not_asked() {
     const EVERYDAY: &[&str] = &[
         "ls",
@@ -539,6 +581,45 @@ fn t27_everyday_commands_are_not_asked() {
         "wc -l src/*.rs",
         "sort x | uniq -c | sort -rn",
         "awk '{print $2}' x",
+        "awk -F'|' '{print $1}' x",
+        "awk -F '|' '{print $1 \"|\" $2}' x",
+        "awk '/a|b/ {print}' -",
+        "awk '/a|b/ && $2 ~ /c>d/ {print}' x",
+        "awk 'NR>1 {print ($1>2)}' x",
+        "awk 'BEGIN {print \"x\" > \"/dev/stderr\"}'",
+        "awk '{print}' a | sort -u",
+        "sed -E 's/(a|b)e/w/g' x",
+        "sed '/^we/d;s,e,w,' x",
+        "sed -n '/start/,/end/p' x",
+        "sed 's|/e w|/w e|' x",
+        "sed '$d' x",
+        "sed -i '' -e 's/e/w/' x",
+        "ps -eo pid,cmd",
+        "grep -E 'a|b' x",
+        "make test -s",
+        "git checkout main",
+        "git checkout -b x origin/main",
+        "git rm x",
+        "git config user.name me",
+        "git init",
+        "kill %1",
+        "zip -r x.zip src",
+        "rsync -a src/ out/",
+        "find . -name x -o -name y",
+        "while sleep 1; do date; done",
+        "case $1 in start) ./run;; stop) echo x;; esac",
+        "arr=(a b c); echo ${arr[@]}",
+        "local_dir=$(pwd); ls $local_dir",
+        "cd \"$(git rev-parse --show-toplevel)\" && ls",
+        "for f in $(git ls-files); do wc -l $f; done",
+        "cat $(git ls-files '*.md')",
+        "diff <(sort a) <(sort b)",
+        "d=$(date +%F); echo $d",
+        "read -p 'x? ' y; echo $y",
+        "python3 tools/x.py | tee new.log",
+        "cp a.txt \"$HOME/notes/a.txt\"",
+        "(cd sub && cargo test)",
+        "set -e; cargo build; cargo test",
         "awk '$1 > 3 {print $1}' x",
         "awk -F: '{ sum += $3 } END { print sum }' x",
         "sed -n '1,20p' x",

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::lexer::{Item, Piece, Script, Word};
 
@@ -88,7 +89,7 @@ impl Value {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     /// Variables with every value that they may have.
-    pub(crate) variables: HashMap<String, Vec<Value>>,
+    pub(crate) variables: Arc<HashMap<String, Vec<Value>>>,
     /// Every directory that may be the working directory; `None` for one that is not known.
     pub(crate) cwds: Vec<Option<PathBuf>>,
     /// Directories that stay possible because a command of the current chain may not have run, or failed.
@@ -96,10 +97,17 @@ pub(crate) struct State {
     /// The directories before the last change.
     pub(crate) last: Vec<Option<PathBuf>>,
     /// The environment of the shell.
-    pub(crate) env: std::sync::Arc<BTreeMap<String, String>>,
+    pub(crate) env: Arc<BTreeMap<String, String>>,
+    /// What loops may read whose input is named behind them.
+    pub(crate) input: Vec<String>,
 }
 
 impl State {
+    /// The variables, to be changed. Most states never change theirs, so they share them.
+    pub(crate) fn variables_mut(&mut self) -> &mut HashMap<String, Vec<Value>> {
+        Arc::make_mut(&mut self.variables)
+    }
+
     /// The value of a variable. One with several values is pinned to one of them before words are worked out.
     pub(crate) fn value(&self, name: &str) -> Value {
         if let Some(values) = self.variables.get(name) {
@@ -178,6 +186,8 @@ pub(crate) fn expand(word: &Word, state: &State, inner: &mut Inner) -> Vec<Arg> 
                 inner.push(script.clone());
                 let arg = current.get_or_insert_with(|| Arg::known(""));
                 arg.process = true;
+                arg.hints.extend(printed(script, state).texts());
+                arg.hints.truncate(HINTS_MAX);
             }
             Piece::Arithmetic => {
                 let arg = current.get_or_insert_with(|| Arg::known(""));

@@ -3,17 +3,18 @@
 use super::resolve::is_shell;
 use super::rules::Judge;
 use super::tables::{COPIERS, GIT_PROGRAMS, INTERPRETERS, LOADERS, QUIET_PAGERS};
-use super::wrappers::{is_long, option_values};
+use super::wrappers::{after_options, is_long, option_values};
 
 impl Judge<'_> {
     pub(super) fn interpreters(&mut self) {
         let name = self.name().to_owned();
         let reads_file = self.call.args.iter().any(|arg| arg.process);
         if is_shell(&name) {
-            let script = self.call.plain().next().is_some();
+            // `-s` reads commands, whatever follows.
+            let script = self.call.plain().next().is_some() && !(self.call.piped && self.call.has("s", &[]));
             if reads_file {
                 self.ask("runs what another command prints", "run output of a command");
-            } else if !script && !self.call.args.iter().any(|arg| arg.text.starts_with("--")) {
+            } else if !script && !self.call.args.iter().any(|arg| arg.text.len() > 2 && arg.text.starts_with("--")) {
                 let how = if self.call.piped {
                     "runs what another command prints"
                 } else {
@@ -59,8 +60,12 @@ impl Judge<'_> {
             call.args.iter().any(|arg| matches!(arg.text.as_str(), "-f-" | "-" | "/dev/stdin" | "--file=-"));
         let found = match stem {
             "awk" | "gawk" | "mawk" | "nawk" => {
-                call.args.iter().any(|arg| awk_reaches_out(&arg.text))
-                    || from_input
+                // The program stands first, or behind `-e`; files and separators are no programs.
+                let given = option_values(&call.args, "e", &["source"]);
+                let program = after_options(&call.args, "Fvfe", &["field-separator", "assign", "file", "source"]);
+                let file = option_values(&call.args, "f", &["file"]);
+                file.iter().any(|arg| arg.text == "-" || arg.text.starts_with("/dev/"))
+                    || given.iter().chain(program.first()).any(|arg| awk_reaches_out(&arg.text))
                     || call.has("", &["load", "include"])
             }
             "sed" | "gsed" => {

@@ -144,15 +144,30 @@ impl Walk {
         let mut outer: Vec<State> = Vec::new();
         let mut printed = Value::default();
         let mut only_and = true;
+        // The list that is being set, `x=(a b)`.
+        let mut list: Option<String> = None;
+        let mut before: Option<&Simple> = None;
         for item in &script.items {
             match item {
-                Item::Open => outer.push(state.clone()),
+                Item::Open => {
+                    list = before.and_then(list_name);
+                    outer.push(state.clone());
+                }
                 Item::Close => {
+                    list = None;
                     if let Some(kept) = outer.pop() {
                         *state = kept;
                     }
                 }
                 Item::Command(simple) => {
+                    if let (Some(name), Some(around)) = (&list, outer.last_mut()) {
+                        let words = simple.words.iter().flat_map(|word| expand(word, state, &mut Inner::new()));
+                        let values: Vec<Value> = words.map(|arg| value_of(&arg)).collect();
+                        let mut hints = around.value(name).hints;
+                        hints.extend(values.into_iter().flat_map(|value| value.hints.into_iter().chain([value.text])));
+                        hints.truncate(VALUES_MAX);
+                        around.variables_mut().insert(name.clone(), vec![Value::unknown(hints)]);
+                    }
                     match simple.link {
                         Link::Next => {
                             self.join_pending(state);
@@ -181,6 +196,7 @@ impl Walk {
                     }
                 }
             }
+            before = if let Item::Command(simple) = item { Some(simple) } else { None };
         }
         self.join_pending(state);
         state.pending.clear();
@@ -217,7 +233,7 @@ impl Walk {
             let pin = |variant: &State| {
                 let pinned = |value: &Value| {
                     let mut variant = variant.clone();
-                    variant.variables.insert(name.clone(), vec![value.clone()]);
+                    variant.variables_mut().insert(name.clone(), vec![value.clone()]);
                     variant
                 };
                 values.iter().map(pinned).collect::<Vec<_>>()
@@ -292,6 +308,13 @@ impl Walk {
         let printed = prints(&args, &redirects, &feed, state);
         let call = Invocation { redirects, assigned, cwds: state.cwds.clone(), ..Invocation::default() };
         if args.is_empty() {
+            // `done <<< TEXT`: what the loop reads.
+            let inputs = call.redirects.iter().filter(|redirect| redirect.op.starts_with('<'));
+            for target in inputs.map(|redirect| &redirect.target) {
+                extend(&mut state.input, &target.hints);
+                extend(&mut state.input, &[target.text.clone()]);
+            }
+            state.input.truncate(VALUES_MAX);
             self.calls.invocations.push(call);
             return printed;
         }
@@ -337,12 +360,12 @@ impl Walk {
     /// Sets a variable, or adds to its values when that may not happen.
     fn set(&mut self, state: &mut State, name: &str, value: Value, sure: bool) {
         if sure {
-            state.variables.insert(name.to_owned(), vec![value]);
+            state.variables_mut().insert(name.to_owned(), vec![value]);
             return;
         }
         // What is not set is nothing.
         let unset = state.env.get(name).cloned().unwrap_or_default();
-        let values = state.variables.entry(name.to_owned()).or_insert_with(|| vec![Value::known(unset)]);
+        let values = state.variables_mut().entry(name.to_owned()).or_insert_with(|| vec![Value::known(unset)]);
         if values.contains(&value) {
             return;
         }
@@ -411,12 +434,12 @@ impl Walk {
             "printf" if args.first().is_some_and(|arg| arg.text.starts_with("-v")) => print_into(args, state),
             "mapfile" | "readarray" | "getopts" => {
                 for arg in call.plain() {
-                    state.variables.insert(arg.text.clone(), vec![Value::unknown(feed.all())]);
+                    state.variables_mut().insert(arg.text.clone(), vec![Value::unknown(feed.all())]);
                 }
             }
             "unset" => {
                 for arg in call.plain() {
-                    state.variables.remove(&arg.text);
+                    state.variables_mut().remove(&arg.text);
                 }
             }
             "for" | "select" => {
@@ -431,7 +454,7 @@ impl Walk {
                     values = vec![Value::unknown(values.into_iter().map(|value| value.text).collect())];
                 }
                 if let Some(name) = args.first() {
-                    state.variables.insert(name.text.clone(), values);
+                    state.variables_mut().insert(name.text.clone(), values);
                 }
             }
             "eval" => {
@@ -457,6 +480,15 @@ impl Walk {
                 }
             }
             "find" => self.find(call, &frame, state),
+            "fd" | "fdfind" => {
+                let runs = |arg: &&Arg| matches!(arg.text.as_str(), "-x" | "-X" | "--exec" | "--exec-batch");
+                let roots: Vec<String> = call.plain().map(|arg| arg.text.clone()).collect();
+                let mut inner: Vec<Arg> = args.iter().skip_while(|arg| !runs(arg)).skip(1).cloned().collect();
+                if !inner.is_empty() {
+                    inner.push(Arg::unknown(&roots));
+                    self.call(inner, frame, &Feed::default(), state);
+                }
+            }
             name if is_shell(name) => self.shell(call, feed, state),
             "su" | "runuser" | "script" | "sg" | "newgrp" => self.other_user(call, frame, feed, state),
             "start-stop-daemon" => {
@@ -547,7 +579,7 @@ impl Walk {
         }
         let mut inner = state.clone();
         values.truncate(VALUES_MAX);
-        inner.variables.insert("PARALLEL_ARGUMENT".to_owned(), values);
+        inner.variables_mut().insert("PARALLEL_ARGUMENT".to_owned(), values);
         let script = if template.contains("{}") {
             template.replace("{}", "$PARALLEL_ARGUMENT")
         } else {
@@ -646,7 +678,7 @@ impl Walk {
                 let mut inner = state.clone();
                 // `bash -c TEXT NAME ARGS`: what $1 holds is known.
                 for (n, arg) in call.args.iter().skip_while(|arg| *arg != text).skip(1).enumerate() {
-                    inner.variables.insert(n.to_string(), vec![value_of(arg)]);
+                    inner.variables_mut().insert(n.to_string(), vec![value_of(arg)]);
                 }
                 self.known_text(&text.clone(), &inner);
             }
@@ -688,6 +720,13 @@ impl Walk {
             at = to + 1;
         }
     }
+}
+
+/// The name of the list that a command begins to set.
+fn list_name(simple: &Simple) -> Option<String> {
+    let [word] = simple.words.as_slice() else { return None };
+    let list = matches!(word.pieces.last(), Some(super::lexer::Piece::Arithmetic));
+    assignment(word.pieces.first()).map(|(name, _)| name).filter(|_| list)
 }
 
 /// Programs that a pattern in the place of a program may come to, as far as they matter.

@@ -280,8 +280,8 @@ impl Judge<'_> {
     fn removal(&mut self) {
         let name = self.name().to_owned();
         match name.as_str() {
-            "rm" => {
-                let recursive = self.call.has("rR", &["recursive"]);
+            "rm" | "rimraf" => {
+                let recursive = name == "rimraf" || self.call.has("rR", &["recursive"]);
                 let targets: Vec<Arg> = self.call.plain().cloned().collect();
                 if self.call.has("", &["no-preserve-root"]) {
                     return self.never("rm is told to remove the root directory");
@@ -336,13 +336,16 @@ impl Judge<'_> {
             }
             return;
         }
+        // `-L`, `-O3`, `--` and the like stand before the roots.
+        let early = |text: &str| matches!(text, "-L" | "-H" | "-P" | "--") || text.starts_with("-O");
+        let from = args.iter().take_while(|arg| early(&arg.text)).count();
         let mut roots: Vec<Arg> =
-            args.iter().take_while(|arg| !arg.text.starts_with(['-', '(', '!'])).cloned().collect();
+            args[from..].iter().take_while(|arg| !arg.text.starts_with(['-', '(', '!'])).cloned().collect();
         if roots.is_empty() {
             roots.push(Arg::known("."));
         }
         // A test that takes nearly everything (`-size -99999`) is no choice.
-        let picks = args.iter().any(|arg| picks_files(&arg.text));
+        let picks = picks_some(args);
         if !picks && roots.iter().any(|root| self.is_protected(root)) {
             return self.never("it removes everything below a protected directory");
         }
@@ -359,7 +362,11 @@ impl Judge<'_> {
         if sweeps {
             return self.never("it ends every process");
         }
-        if self.call.args.iter().any(|arg| !arg.known) || texts.iter().skip(1).any(|text| text.starts_with('-')) {
+        let group = texts.last() == Some(&"0") && !texts.contains(&"-0");
+        if group
+            || self.call.args.iter().any(|arg| !arg.known)
+            || texts.iter().skip(1).any(|text| text.starts_with('-'))
+        {
             self.ask("ends processes that are not named", "kill: unnamed processes");
         }
     }
@@ -385,6 +392,9 @@ impl Judge<'_> {
                 if recursive && targets.iter().any(|target| self.is_protected(target)) {
                     return self.never("it changes the permissions of a protected directory and everything in it");
                 }
+                if !recursive && targets.iter().skip(1).any(|target| self.is_protected(target)) {
+                    self.ask("changes the permissions of a protected directory", "chmod: protected directory");
+                }
                 if world || set_id {
                     self.ask("gives everybody the right to change files", "chmod: world-writable");
                 }
@@ -405,4 +415,18 @@ impl Judge<'_> {
             self.ask(format!("{name} {reason}"), name);
         }
     }
+}
+
+/// True when a test of `find` before what it does takes only some of the files: it is not turned round, it stands for no
+/// choice of several, and its pattern is not everything.
+fn picks_some(args: &[Arg]) -> bool {
+    let acts = |arg: &&Arg| arg.text == "-delete" || arg.text.starts_with("-exec") || arg.text.starts_with("-ok");
+    let before: Vec<&str> = args.iter().take_while(|arg| !acts(arg)).map(|arg| arg.text.as_str()).collect();
+    let either = before.iter().any(|text| matches!(*text, "-o" | "-or" | ","));
+    let all = |text: &str| text.chars().all(|c| matches!(c, '*' | '.' | '?' | '^' | '$'));
+    let picks = |at: usize| {
+        let turned = at > 0 && matches!(before[at - 1], "!" | "-not");
+        picks_files(before[at]) && !turned && before.get(at + 1).is_some_and(|value| !all(value))
+    };
+    !either && (0..before.len()).any(picks)
 }

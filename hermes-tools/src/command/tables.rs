@@ -112,6 +112,7 @@ pub(super) const ASK: &[(&str, &str)] = &[
     ("srm", "removes files"),
     ("gdb", "reaches into a process"),
     ("nsenter", "leaves a namespace"),
+    ("rimraf", "removes files"),
     ("lldb", "reaches into a process"),
     ("run0", "runs as another user"),
     ("sg", "runs as another group"),

@@ -12,7 +12,7 @@ fn ground_at(cwd: &str) -> Ground {
     }
 }
 
-fn verdict(command: &str) -> &'static str {
+pub(super) fn verdict(command: &str) -> &'static str {
     let ground = ground_at("/nowhere/project");
     let assessment = assess(&read(command, &ground), &ground);
     match (assessment.never.is_empty(), assessment.ask.is_empty()) {
@@ -449,7 +449,6 @@ fn what_only_running_would_show_is_asked() {
             "crontab <<< '* * * * * reboot'",
             "echo reboot | at now",
             "enable -f x y",
-            "find / -name '*' -delete",
             "git -c alias.x='!reboot' x",
             "git config --global alias.x '!reboot'",
             "hash -p /sbin/reboot x; x",
@@ -460,7 +459,6 @@ fn what_only_running_would_show_is_asked() {
             "rm -rf /\\*",
             "source /dev/stdin <<< reboot",
             "vim -c '!reboot'",
-            "while read f; do rm -rf $f; done <<< /",
         ],
     );
 }
@@ -615,6 +613,8 @@ fn i22_more_ways_to_say_it() {
             "f(){ reboot;};f",
             "{reboot,x}> f",
             "x & {rm,-rf,/}> f",
+            "find / -name '*' -delete",
+            "while read f; do rm -rf $f; done <<< /",
             "printf -v X reboot; $X",
             "read X <<< reboot; $X",
             "rm -rf ${HOME%/*}",

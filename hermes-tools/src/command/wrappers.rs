@@ -291,8 +291,8 @@ pub(super) fn handed(name: &str, args: &[Arg]) -> Option<Vec<Arg>> {
         let word = base_name(&arg.text);
         let script =
             is_shell(word) && args[at + 1..].iter().any(|arg| arg.text.starts_with('-') && arg.text.contains('c'));
-        let removes =
-            matches!(word, "rm" | "shred" | "dd" | "wipefs" | "chmod" | "chown" | "mv") || word.starts_with("mkfs");
+        let removes = matches!(word, "rm" | "rimraf" | "shred" | "dd" | "wipefs" | "chmod" | "chown" | "mv")
+            || word.starts_with("mkfs");
         let finds =
             word == "find" && args[at + 1..].iter().any(|arg| arg.text == "-delete" || arg.text.starts_with("-exec"));
         if script || removes || finds {
