@@ -15,8 +15,8 @@ use hermes_store::sqlite::{SqliteOptions, SqliteStore};
 use hermes_store::{CallId, ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
 use hermes_tools::builtin::end_leftovers;
 use hermes_tools::{
-    ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry,
-    ToolScope, ToolSelection,
+    ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig,
+    TOOLSETS_WITHOUT_TOOLS, ToolRegistry, ToolScope, ToolSelection,
 };
 use tokio::sync::OnceCell;
 
@@ -109,10 +109,9 @@ impl Parts {
         }
         let choice = choice.map(|found| found.unwrap_or_else(Choice::practice));
         let registry = Arc::new(ToolRegistry::with_builtins());
-        let enabled = launch.overrides.toolsets.clone().unwrap_or_else(|| config.toolsets.clone());
-        let selection = registry
-            .selection(Some(&enabled), &config.agent.disabled_toolsets)
-            .map_err(|error| wrong("HM3003", error.to_string()))?;
+        let (enabled, disabled) = toolsets(&config, launch.overrides.toolsets.as_ref());
+        let selection =
+            registry.selection(Some(&enabled), &disabled).map_err(|error| wrong("HM3003", error.to_string()))?;
         let allow_list = Arc::new(FileAllowList::new(scope.run_dir()));
         let hub = Hub::new(allow_list.clone());
         let parts = Self {
@@ -368,6 +367,15 @@ impl Parts {
     }
 }
 
+/// The toolsets that are on and off. What was typed must exist here; a home may name what only the Python program has.
+fn toolsets(config: &Config, typed: Option<&Vec<String>>) -> (Vec<String>, Vec<String>) {
+    let here = |names: &[String]| -> Vec<String> {
+        names.iter().filter(|name| !TOOLSETS_WITHOUT_TOOLS.contains(&name.as_str())).cloned().collect()
+    };
+    let written = config.cli_toolsets.as_ref().unwrap_or(&config.toolsets);
+    (typed.cloned().unwrap_or_else(|| here(written)), here(&config.agent.disabled_toolsets))
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -405,5 +413,26 @@ impl ToolSessions for LocalSessions {
 
     async fn close(&self, session: Arc<ToolSession>) {
         session.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_home_of_the_python_program_narrows_the_tools_and_may_name_what_is_not_here() {
+        let on = |yaml: &str, typed: Option<&[&str]>| {
+            let config = Config::parse(Path::new("/h/config.yaml"), yaml).unwrap();
+            let typed = typed.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            toolsets(&config, typed.as_ref())
+        };
+        let python = "toolsets: [hermes-cli]\nplatform_toolsets: {cli: [file, web, browser], telegram: [terminal]}";
+        assert_eq!(on(python, None).0, ["file"]);
+        assert_eq!(on(python, Some(&["web"])).0, ["web"], "what is typed is checked as it is");
+        assert_eq!(on("agent: {disabled_toolsets: [memory, terminal]}", None).1, ["terminal"]);
+        assert_eq!(on("", None).0, ["hermes-cli"]);
     }
 }

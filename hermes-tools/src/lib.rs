@@ -44,3 +44,4 @@ pub use tool::{
     Call, CallOutcome, CallProgress, CallReport, Concurrency, PathUse, ReplaySafety, Tool, ToolContext, ToolRegistry,
     ToolScope, ToolSelection, ToolSpec,
 };
+pub use toolsets::TOOLSETS_WITHOUT_TOOLS;

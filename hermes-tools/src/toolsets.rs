@@ -68,6 +68,40 @@ pub(crate) const TOOLSETS: &[Toolset] = &[
     },
 ];
 
+/// Sets of the Python program that have no tool here yet. A configuration that names one is no mistake.
+pub const TOOLSETS_WITHOUT_TOOLS: &[&str] = &[
+    "browser",
+    "bot_room",
+    "catalog",
+    "code_execution",
+    "computer_use",
+    "connections",
+    "context_engine",
+    "cronjob",
+    "delegation",
+    "desktop_ui",
+    "discord",
+    "discord_admin",
+    "feishu_doc",
+    "feishu_drive",
+    "image_gen",
+    "kanban",
+    "memory",
+    "mqtt",
+    "onboarding",
+    "project",
+    "search",
+    "session_search",
+    "skills",
+    "tts",
+    "video",
+    "video_gen",
+    "vision",
+    "web",
+    "x_search",
+    "yuanbao",
+];
+
 /// Names that stand for every set.
 pub(crate) const EVERYTHING: &[&str] = &["all", "*"];
 

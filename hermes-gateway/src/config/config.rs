@@ -172,6 +172,8 @@ pub struct Config {
     pub providers: BTreeMap<String, ProviderConfig>,
     /// `toolsets`.
     pub toolsets: Vec<String>,
+    /// `platform_toolsets.cli`: what holds on this screen instead of `toolsets`.
+    pub cli_toolsets: Option<Vec<String>>,
     /// `agent`.
     pub agent: AgentConfig,
     /// `terminal`.
@@ -216,6 +218,10 @@ impl Config {
         Ok(Self {
             model: model(&root)?,
             providers: providers(&root)?,
+            cli_toolsets: root
+                .section("platform_toolsets")?
+                .key("cli")
+                .list(true, "a list of toolsets, for example `[file, terminal]`")?,
             toolsets: root
                 .key("toolsets")
                 .list(true, "a list of names, for example `[hermes-cli]`")?
@@ -374,6 +380,7 @@ impl std::fmt::Debug for Config {
             .field("model", &self.model)
             .field("providers", &self.providers)
             .field("toolsets", &self.toolsets)
+            .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)

@@ -58,6 +58,7 @@ static SETTINGS: &[Setting] = &[
     of("model.context_length", |config| json!(config.model.context_length)),
     of("model.max_tokens", |config| json!(config.model.max_tokens)),
     of("toolsets", |config| json!(config.toolsets)),
+    of("platform_toolsets.cli", |config| json!(config.cli_toolsets)),
     of("agent.max_turns", |config| json!(config.agent.max_turns)),
     of("agent.api_max_retries", |config| json!(config.agent.api_max_retries)),
     of("agent.disabled_toolsets", |config| json!(config.agent.disabled_toolsets)),

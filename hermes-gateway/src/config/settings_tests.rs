@@ -23,6 +23,8 @@ providers:
     key_env: MY_KEY
     request_timeout_seconds: 90
     stale_timeout_seconds: 1.5
+platform_toolsets:
+  cli: [file]
 toolsets: [file]
 agent:
   max_turns: 7
