@@ -18,7 +18,13 @@ fn unwritable(path: &Path, reason: &impl ToString) -> ConfigError {
 /// # Errors
 /// [`ConfigError::Unreadable`], also above `max_bytes`.
 pub(super) fn read(path: &Path, max_bytes: usize) -> Result<Option<Vec<u8>>, ConfigError> {
-    let file = match std::fs::File::open(path) {
+    // Opening a pipe that nobody writes would wait for ever.
+    let file = match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => return Err(unreadable(path, &"it is not a file")),
+        Ok(_) => std::fs::File::open(path),
+        Err(error) => Err(error),
+    };
+    let file = match file {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         Err(error) => return Err(unreadable(path, &error)),
@@ -67,6 +73,16 @@ fn write_over(dir: &Path, target: &Path, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn i27_a_pipe_or_a_directory_in_place_of_a_file_is_told_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("config.yaml");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(read(&pipe, 10), Err(ConfigError::Unreadable { .. })));
+        assert!(matches!(read(dir.path(), 10), Err(ConfigError::Unreadable { .. })));
+        assert!(matches!(read(&dir.path().join("none"), 10), Ok(None)));
+    }
 
     #[test]
     fn a_link_is_followed_and_the_mode_kept() {
