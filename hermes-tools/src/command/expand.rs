@@ -10,10 +10,10 @@ use super::lexer::{Item, Piece, Script, Word};
 const BRACES_MAX: usize = 64;
 
 /// Most guesses that are kept of one word that is not known.
-const HINTS_MAX: usize = 32;
+const HINTS_MAX: usize = 16;
 
 /// One argument.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Arg {
     /// Its text; what is not known stands for nothing in it.
     pub(crate) text: String,

@@ -129,7 +129,7 @@ impl Judge<'_> {
         }
         for dir in dirs.iter().flat_map(Self::may_be) {
             let Some(path) = self.path(&dir.text) else { continue };
-            let real = paths::real_blocking(&path);
+            let real = self.real(&path);
             let guarded = [".bashrc", ".ssh/x", "config.yaml", "run/x", "hosts", "x"];
             let hit = guarded.iter().any(|name| {
                 [&path, &real].into_iter().any(|dir| may_write_new(&dir.join(name), self.ground) != PathVerdict::Free)
@@ -160,7 +160,7 @@ impl Judge<'_> {
                 continue;
             }
             let Some(path) = self.path(text) else { continue };
-            let real = paths::real_blocking(&path);
+            let real = self.real(&path);
             for path in [&path, &real] {
                 let system = ["/dev", "/proc", "/sys"].iter().any(|dir| path.starts_with(dir));
                 if !system && let PathVerdict::Never(why) = paths::may_write(path, &self.ground.homes) {
@@ -183,7 +183,7 @@ impl Judge<'_> {
         {
             return;
         }
-        let real = paths::real_blocking(&path);
+        let real = self.real(&path);
         let git = |path: &Path| {
             let mut parts = path.components().skip_while(|part| part.as_os_str() != ".git").skip(1);
             parts.next().is_some_and(|part| matches!(part.as_os_str().to_str(), Some("config" | "hooks" | "info")))
@@ -230,7 +230,7 @@ impl Judge<'_> {
                 if path.starts_with("/dev") || path == Path::new("/") {
                     continue;
                 }
-                let real = paths::real_blocking(&path);
+                let real = self.real(&path);
                 let denied = [&path, &real]
                     .into_iter()
                     .any(|path| paths::may_read(path, &self.ground.homes) != PathVerdict::Free);
@@ -279,7 +279,7 @@ impl Judge<'_> {
         let is_read = |arg: &&Arg| all || reader && !arg.known && !arg.text.is_empty();
         args.iter().chain(implied).filter(is_read).filter(|arg| !arg.text.starts_with('-')).find_map(|arg| {
             let path = self.path(&arg.text)?;
-            let held = self.holds_home(&path) || self.holds_home(&paths::real_blocking(&path));
+            let held = self.holds_home(&path) || self.holds_home(&self.real(&path));
             held.then(|| path.display().to_string())
         })
     }

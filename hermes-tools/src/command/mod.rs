@@ -18,7 +18,8 @@ mod tables;
 mod tests;
 mod wrappers;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,6 +53,8 @@ pub(crate) struct Assessment {
     /// Why it never runs.
     pub(crate) never: Vec<String>,
     pub(crate) ask: Vec<Finding>,
+    /// Paths that were looked up on disk, and where they lead: each is looked up once.
+    real: RefCell<HashMap<PathBuf, PathBuf>>,
 }
 
 /// A command that was read.
@@ -116,7 +119,8 @@ pub(crate) fn assess(reading: &Reading, ground: &Ground) -> Assessment {
             pattern: "invisible characters".to_owned(),
         });
     }
-    for call in &reading.calls.invocations {
+    let mut judged = HashSet::new();
+    for call in reading.calls.invocations.iter().filter(|call| judged.insert(*call)) {
         rules::judge(call, ground, &mut out);
     }
     rules::judge_text(&reading.text, &mut out);

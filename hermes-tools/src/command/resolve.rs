@@ -29,14 +29,14 @@ pub(super) const VALUES_MAX: usize = 64;
 const DIRECTORIES_MAX: usize = 16;
 
 /// A redirection of a call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Redirected {
     pub(crate) op: String,
     pub(crate) target: Arg,
 }
 
 /// One program call, as it would run.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Invocation {
     /// The program without its directory.
     pub(crate) name: String,
@@ -249,6 +249,7 @@ impl Walk {
             let said = self.one(simple, before, &mut variant);
             extend(&mut printed.hints, &said.hints);
             extend(&mut printed.hints, &[said.text]);
+            printed.hints.truncate(VALUES_MAX);
             merged = Some(match merged {
                 Some(merged) => merge(merged, &variant),
                 None => variant,
@@ -312,7 +313,7 @@ impl Walk {
             let inputs = call.redirects.iter().filter(|redirect| redirect.op.starts_with('<'));
             for target in inputs.map(|redirect| &redirect.target) {
                 extend(&mut state.input, &target.hints);
-                extend(&mut state.input, &[target.text.clone()]);
+                extend(&mut state.input, std::slice::from_ref(&target.text));
             }
             state.input.truncate(VALUES_MAX);
             self.calls.invocations.push(call);

@@ -112,6 +112,12 @@ impl Judge<'_> {
         self.cwd.map(|cwd| normalize(&cwd.join(path)))
     }
 
+    /// The path with its links followed.
+    pub(super) fn real(&self, path: &Path) -> PathBuf {
+        let mut known = self.out.real.borrow_mut();
+        known.entry(path.to_path_buf()).or_insert_with(|| paths::real_blocking(path)).clone()
+    }
+
     /// Everything that an argument may be: itself, and what its words say when it is not known.
     pub(super) fn may_be(arg: &Arg) -> Vec<Arg> {
         let hint = |text: &String| Arg { glob: text.contains(['*', '?', '[']), ..Arg::known(text.clone()) };
@@ -141,7 +147,7 @@ impl Judge<'_> {
         let protected = |path: &Path| {
             PROTECTED.iter().any(|entry| path == Path::new(entry)) || own.iter().any(|own| own.starts_with(path))
         };
-        let real = paths::real_blocking(&path);
+        let real = self.real(&path);
         if protected(&path) || protected(&real) {
             return true;
         }
@@ -151,7 +157,7 @@ impl Judge<'_> {
         // `/*` is all of `/`; `/e?c` may be `/etc`.
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
         let all = !name.is_empty() && name.chars().all(|c| matches!(c, '*' | '.' | '?' | '[' | ']' | '!' | '^'));
-        if all && path.parent().is_some_and(|parent| protected(parent) || protected(&paths::real_blocking(parent))) {
+        if all && path.parent().is_some_and(|parent| protected(parent) || protected(&self.real(parent))) {
             return true;
         }
         let glob: Vec<char> = loose(&path.to_string_lossy());
