@@ -10,6 +10,9 @@ use super::{Assessment, Finding, Ground, loose, wildcard};
 use crate::paths;
 use crate::session::normalize;
 
+/// Longest path that is looked up on disk, in bytes (`PATH_MAX` of Linux).
+const PATH_MAX_BYTES: usize = 4_096;
+
 /// Judges one call.
 pub(super) fn judge(call: &Invocation, ground: &Ground, out: &mut Assessment) {
     for cwd in &call.cwds {
@@ -114,6 +117,10 @@ impl Judge<'_> {
 
     /// The path with its links followed.
     pub(super) fn real(&self, path: &Path) -> PathBuf {
+        // No system call takes a longer one, and looking it up part by part takes long.
+        if path.as_os_str().len() > PATH_MAX_BYTES {
+            return path.to_path_buf();
+        }
         let mut known = self.out.real.borrow_mut();
         known.entry(path.to_path_buf()).or_insert_with(|| paths::real_blocking(path)).clone()
     }
