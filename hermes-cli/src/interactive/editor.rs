@@ -13,6 +13,9 @@ use crate::exit::Fault;
 use crate::signals::Stops;
 use crate::style::Style;
 
+/// How long the editor may take to give the terminal back.
+const GIVE_UP_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Inputs that the history keeps.
 const HISTORY_MAX_INPUTS: usize = 2_000;
 const INTERRUPT: &str = "interrupt";
@@ -93,7 +96,11 @@ impl Editor {
                 stopped = true;
                 // The thread looks at this several times a second, and gives the terminal back.
                 self.give_up.store(true, Ordering::Relaxed);
-                reading.await
+                // On a terminal that is gone it never looks again; then the program leaves without it.
+                match tokio::time::timeout(GIVE_UP_MAX, reading).await {
+                    Ok(read) => read,
+                    Err(_) => return Ok(Input::Stopped),
+                }
             }
         };
         let (line, input, synced) = read.map_err(|error| Fault::Failed(format!("the line editor failed: {error}")))?;

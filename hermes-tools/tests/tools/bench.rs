@@ -135,9 +135,17 @@ impl Bench {
         &self.cx.tool
     }
 
-    /// A call; its id is `c` and its place.
+    /// A call; its id is `c` and its place, and for a command more: what a command leaves behind is found by its id on
+    /// the whole machine, and other tests run commands at the same time.
     pub(crate) fn call(&self, index: usize, name: &str, arguments: &serde_json::Value) -> PreparedCall {
-        match self.registry.prepare(index, &format!("c{index}"), name, &arguments.to_string()) {
+        static COMMANDS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let id = if name == "terminal" {
+            let count = COMMANDS.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            format!("c{index}-{}-{count}", std::process::id())
+        } else {
+            format!("c{index}")
+        };
+        match self.registry.prepare(index, &id, name, &arguments.to_string()) {
             Ok(call) => call,
             Err(report) => panic!("{}", report.content),
         }
