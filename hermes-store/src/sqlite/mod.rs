@@ -5,15 +5,13 @@
 //! CONFLICT` and `RETURNING`, which PostgreSQL shares; what really differs is in `errors`, `guard`, `schema` and
 //! the search.
 
-mod admissions;
+mod driver;
 mod errors;
 mod guard;
-mod leases;
-mod read;
 mod schema;
 mod search;
-mod sessions;
-mod transcript;
+#[path = "../sql/mod.rs"]
+mod sql;
 mod write;
 
 use std::path::PathBuf;
@@ -175,12 +173,23 @@ impl SqliteStore {
         self.shared.writer.close().await;
     }
 
-    fn now(&self) -> i64 {
-        self.shared.clock.now_ms()
+    /// Connections that read.
+    fn readers(&self) -> &SqlitePool {
+        &self.shared.readers
     }
 
-    async fn write(&self) -> Result<WriteTx<'_>, StoreError> {
-        WriteTx::begin(&self.shared).await
+    /// How deaths are proved.
+    fn probe(&self) -> Arc<dyn LivenessProbe> {
+        Arc::clone(&self.shared.probe)
+    }
+
+    /// Told of every change that this process makes.
+    fn changed(&self) -> &Notify {
+        &self.shared.changed
+    }
+
+    async fn write(&self) -> Result<WriteTx, StoreError> {
+        WriteTx::begin(Arc::clone(&self.shared)).await
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::SqliteStore;
 use super::errors::map;
-use super::read::{col, id, size, word};
+use super::sql::read::{col, id, size, word};
 use crate::error::StoreError;
 use crate::ids::{ConversationId, MessageId};
 use crate::limits::{SEARCH_MAX_HITS, SEARCH_QUERY_MAX_CHARS};

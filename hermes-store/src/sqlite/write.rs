@@ -4,6 +4,7 @@
 //! processes. A deferred transaction that reads first and writes later is refused by SQLite when somebody wrote in
 //! between, so that no write begins deferred.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::{Sqlite, SqliteConnection, Transaction};
@@ -24,20 +25,22 @@ const PAUSE_MAX_MS: u64 = 20;
 const _: () = assert!(LOCK_WAIT_MS * 10 < SQLITE_BUSY_MS);
 
 /// A write transaction. Dropped without [`WriteTx::commit`] it is rolled back.
-pub(super) struct WriteTx<'a> {
+pub(super) struct WriteTx {
     tx: Transaction<'static, Sqlite>,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
+    now: i64,
 }
 
-impl<'a> WriteTx<'a> {
-    pub(super) async fn begin(shared: &'a Shared) -> Result<Self, StoreError> {
+impl WriteTx {
+    pub(super) async fn begin(shared: Arc<Shared>) -> Result<Self, StoreError> {
         let started = Instant::now();
         loop {
             match shared.writer.begin_with(BEGIN).await {
                 Ok(tx) => {
                     // With the lock held, and before the first page is written.
                     guard::check(shared.path.clone(), shared.identity).await?;
-                    return Ok(Self { tx, shared });
+                    let now = shared.clock.now_ms();
+                    return Ok(Self { tx, shared, now });
                 }
                 Err(error) if is_busy(&error) => pause(started).await?,
                 Err(error) => return Err(map(error)),
@@ -45,6 +48,12 @@ impl<'a> WriteTx<'a> {
         }
     }
 
+    /// The time of this change, in milliseconds since the Unix epoch, by the clock of ownership.
+    pub(super) fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The connection, for the statements of this change.
     pub(super) fn conn(&mut self) -> &mut SqliteConnection {
         &mut self.tx
     }

@@ -1,16 +1,12 @@
-//! Ownership and turns on SQLite.
+//! Ownership and turns.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use sqlx::SqliteConnection;
 
-use super::SqliteStore;
-use super::errors::map;
+use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, map};
 use super::read::{admission, admission_columns, col, count, id, signed, word, word_or_null};
 use super::transcript::{Touch, calls_of_turn, read_turn_answer, rows_of_turn};
-use super::write::WriteTx;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
@@ -85,9 +81,8 @@ const TURN: &str = "SELECT conversation_id, admission_id, session_id, generation
      api_calls, started_ms, ended_ms FROM turns WHERE id = $1";
 const REVISION: &str = "SELECT revision FROM conversations WHERE id = $1";
 
-/// First and longest pause between two looks for a change that another process made.
+/// First pause between two looks for a change that another process made.
 const POLL_FIRST_MS: u64 = 10;
-const POLL_MAX_MS: u64 = 250;
 
 /// The conversation's row as [`TAKE`] returns it.
 pub(super) struct Taken {
@@ -101,10 +96,7 @@ pub(super) struct Taken {
     seq: i64,
 }
 
-pub(super) async fn take(
-    conn: &mut SqliteConnection,
-    conversation: &ConversationId,
-) -> Result<Option<Taken>, StoreError> {
+pub(super) async fn take(conn: &mut Conn, conversation: &ConversationId) -> Result<Option<Taken>, StoreError> {
     let row = sqlx::query(TAKE).bind(conversation.as_str()).fetch_optional(conn).await.map_err(map)?;
     let Some(row) = row else { return Ok(None) };
     Ok(Some(Taken {
@@ -127,7 +119,7 @@ struct Fate {
     is_held: bool,
 }
 
-async fn fate(conn: &mut SqliteConnection, fence: &Fence, turn: &TurnId) -> Result<Fate, StoreError> {
+async fn fate(conn: &mut Conn, fence: &Fence, turn: &TurnId) -> Result<Fate, StoreError> {
     let row = sqlx::query(TURN_FATE).bind(fence.conversation().as_str()).bind(turn.as_str()).fetch_optional(conn).await;
     let Some(row) = row.map_err(map)? else { return Err(StoreError::Fenced { held: fence.token() }) };
     let status = word_or_null(&row, 1, AdmissionStatus::parse)?;
@@ -151,7 +143,7 @@ impl Fate {
 
 /// Ends the running turn in the conversation's row. False when the fence or the turn does not hold.
 async fn close(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     fence: &Fence,
     turn: &TurnId,
     now: i64,
@@ -172,11 +164,7 @@ async fn close(
 }
 
 /// Everything that the journal knows of a turn.
-async fn open_turn(
-    conn: &mut SqliteConnection,
-    conversation: &ConversationId,
-    turn: &TurnId,
-) -> Result<OpenTurn, StoreError> {
+async fn open_turn(conn: &mut Conn, conversation: &ConversationId, turn: &TurnId) -> Result<OpenTurn, StoreError> {
     let record = read_turn(conn, turn).await?;
     let admission = super::admissions::by_id(conn, &record.admission).await?;
     let calls = calls_of_turn(conn, turn).await?;
@@ -214,7 +202,7 @@ async fn open_turn(
 }
 
 /// A turn without its answer.
-async fn read_turn(conn: &mut SqliteConnection, turn: &TurnId) -> Result<TurnRecord, StoreError> {
+async fn read_turn(conn: &mut Conn, turn: &TurnId) -> Result<TurnRecord, StoreError> {
     let row = sqlx::query(TURN).bind(turn.as_str()).fetch_optional(conn).await.map_err(map)?;
     let row = row.ok_or_else(|| not_found("turn", turn))?;
     Ok(TurnRecord {
@@ -234,9 +222,9 @@ async fn read_turn(conn: &mut SqliteConnection, turn: &TurnId) -> Result<TurnRec
     })
 }
 
-impl SqliteStore {
+impl Backend {
     /// Whether an owner is gone: by its own word, by its silence, or by proof.
-    async fn is_gone(&self, conn: &mut SqliteConnection, owner: &OwnerId, now: i64) -> Result<bool, StoreError> {
+    async fn is_gone(&self, conn: &mut Conn, owner: &OwnerId, now: i64) -> Result<bool, StoreError> {
         let row = sqlx::query(OWNER).bind(owner.as_str()).fetch_optional(conn).await.map_err(map)?;
         let Some(row) = row else { return Ok(false) };
         let known = OwnerRow {
@@ -254,14 +242,14 @@ impl SqliteStore {
             return Ok(true);
         }
         // A probe reads files.
-        let probe = Arc::clone(&self.shared.probe);
+        let probe = self.probe();
         let proof = tokio::task::spawn_blocking(move || probe.is_provably_dead(&known.info)).await;
         Ok(proof.unwrap_or(false))
     }
 
     async fn grant(
         &self,
-        conn: &mut SqliteConnection,
+        conn: &mut Conn,
         request: &ClaimRequest,
         now: i64,
         starts: bool,
@@ -284,7 +272,7 @@ impl SqliteStore {
     /// The lease as it stands: when it ended, or `Err` with who holds it.
     async fn lease(
         &self,
-        tx: &mut WriteTx<'_>,
+        tx: &mut WriteTx,
         request: &ClaimRequest,
         taken: &Taken,
         now: i64,
@@ -305,7 +293,7 @@ impl SqliteStore {
 
     async fn start(
         &self,
-        tx: &mut WriteTx<'_>,
+        tx: &mut WriteTx,
         request: &ClaimRequest,
         taken: &Taken,
         mut head: AdmissionRecord,
@@ -342,7 +330,7 @@ impl SqliteStore {
     /// What a claim finds, and whether it changed anything.
     async fn find(
         &self,
-        tx: &mut WriteTx<'_>,
+        tx: &mut WriteTx,
         request: &ClaimRequest,
         now: i64,
     ) -> Result<(ClaimOutcome, bool), StoreError> {
@@ -378,10 +366,10 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl LeaseStore for SqliteStore {
+impl LeaseStore for Backend {
     async fn heartbeat(&self, owner: &OwnerInfo) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         sqlx::query(BEAT)
             .bind(owner.id.as_str())
             .bind(&owner.host)
@@ -399,14 +387,16 @@ impl LeaseStore for SqliteStore {
 
     async fn retire(&self, owner: &OwnerId) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
+        let now = tx.now();
         sqlx::query(RETIRE).bind(owner.as_str()).execute(tx.conn()).await.map_err(map)?;
-        sqlx::query(RELEASE_ALL).bind(owner.as_str()).bind(self.now()).execute(tx.conn()).await.map_err(map)?;
+        sqlx::query(RELEASE_ALL).bind(owner.as_str()).bind(now).execute(tx.conn()).await.map_err(map)?;
         tx.commit().await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<ClaimOutcome, StoreError> {
         let mut tx = self.write().await?;
-        let (outcome, changed) = self.find(&mut tx, &request, self.now()).await?;
+        let now = tx.now();
+        let (outcome, changed) = self.find(&mut tx, &request, now).await?;
         match changed {
             true => tx.commit().await?,
             false => tx.rollback().await?,
@@ -416,11 +406,12 @@ impl LeaseStore for SqliteStore {
 
     async fn renew(&self, fence: &Fence, ttl_ms: u64) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
+        let now = tx.now();
         let ttl = ms(ttl_ms);
         let done = sqlx::query(RENEW)
             .bind(fence.conversation().as_str())
             .bind(fence.token().0)
-            .bind(self.now().saturating_add(ttl))
+            .bind(now.saturating_add(ttl))
             .bind(ttl)
             .execute(tx.conn())
             .await
@@ -433,10 +424,11 @@ impl LeaseStore for SqliteStore {
 
     async fn release(&self, fence: &Fence) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
+        let now = tx.now();
         sqlx::query(RELEASE)
             .bind(fence.conversation().as_str())
             .bind(fence.token().0)
-            .bind(self.now())
+            .bind(now)
             .execute(tx.conn())
             .await
             .map_err(map)?;
@@ -445,14 +437,15 @@ impl LeaseStore for SqliteStore {
 
     async fn adopt_turn(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        self.fence(&mut tx, fence, Some(turn), Touch::quiet(self.now(), false)).await?;
+        let now = tx.now();
+        self.fence(&mut tx, fence, Some(turn), Touch::quiet(now, false)).await?;
         sqlx::query(ADOPT).bind(turn.as_str()).execute(tx.conn()).await.map_err(map)?;
         tx.commit().await
     }
 
     async fn requeue(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         if !close(tx.conn(), fence, turn, now, false, false).await? {
             return Err(fate(tx.conn(), fence, turn).await?.refusal(fence, turn));
         }
@@ -468,7 +461,7 @@ impl LeaseStore for SqliteStore {
 
     async fn settle_turn(&self, fence: &Fence, turn: &TurnId, end: TurnEnd, release: bool) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         if !close(tx.conn(), fence, turn, now, true, release).await? {
             let fate = fate(tx.conn(), fence, turn).await?;
             // A repetition is no error, even when the first one gave the lease back, as long as nobody took it since.
@@ -499,7 +492,8 @@ impl LeaseStore for SqliteStore {
 
     async fn lose_turn(&self, fence: &Fence, turn: &TurnId) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        if !close(tx.conn(), fence, turn, self.now(), false, false).await? {
+        let now = tx.now();
+        if !close(tx.conn(), fence, turn, now, false, false).await? {
             let fate = fate(tx.conn(), fence, turn).await?;
             return match fate.is_newest && fate.is_held && fate.is_unknown {
                 true => tx.rollback().await,
@@ -511,7 +505,7 @@ impl LeaseStore for SqliteStore {
     }
 
     async fn turn(&self, id: &TurnId) -> Result<TurnRecord, StoreError> {
-        let mut tx = self.shared.readers.begin().await.map_err(map)?;
+        let mut tx = self.readers().begin().await.map_err(map)?;
         let mut record = read_turn(&mut tx, id).await?;
         record.answer = read_turn_answer(&mut tx, id).await?;
         Ok(record)
@@ -527,12 +521,12 @@ impl LeaseStore for SqliteStore {
         let mut pause = POLL_FIRST_MS;
         loop {
             // The waiter is registered before the row is read: no change of this process falls between the two.
-            let notified = self.shared.changed.notified();
+            let notified = self.changed().notified();
             let mut notified = std::pin::pin!(notified);
             notified.as_mut().enable();
             let revision: Option<i64> = sqlx::query_scalar(REVISION)
                 .bind(conversation.as_str())
-                .fetch_optional(&self.shared.readers)
+                .fetch_optional(self.readers())
                 .await
                 .map_err(map)?;
             let revision = revision.ok_or_else(|| not_found("conversation", conversation))?;

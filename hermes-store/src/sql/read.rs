@@ -1,10 +1,9 @@
 //! From rows of the database to the store's types. What does not parse is damage, and is said to be.
 
 use bytes::Bytes;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Decode, Row as _, Sqlite, SqliteConnection, Type};
+use sqlx::{Decode, Row as _, Type};
 
-use super::errors::map;
+use super::driver::{Conn, Db, Row, map};
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus, Intent, Receipt};
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, CallId, ConversationId, Generation, InvalidId, MessageId, OwnerId, SessionId, TurnId};
@@ -39,22 +38,22 @@ macro_rules! call_columns {
 pub(super) use call_columns;
 
 /// One column.
-pub(super) fn col<'r, T>(row: &'r SqliteRow, index: usize) -> Result<T, StoreError>
+pub(crate) fn col<'r, T>(row: &'r Row, index: usize) -> Result<T, StoreError>
 where
-    T: Decode<'r, Sqlite> + Type<Sqlite>,
+    T: Decode<'r, Db> + Type<Db>,
 {
     row.try_get(index).map_err(map)
 }
 
 /// A column that holds a word of a closed list, or an id.
-pub(super) fn word<T>(row: &SqliteRow, index: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
+pub(crate) fn word<T>(row: &Row, index: usize, parse: impl Fn(&str) -> Option<T>) -> Result<T, StoreError> {
     let text: &str = col(row, index)?;
     parse(text).ok_or_else(|| damaged(index, text))
 }
 
 /// As [`word`], where the column may be empty.
-pub(super) fn word_or_null<T>(
-    row: &SqliteRow,
+pub(crate) fn word_or_null<T>(
+    row: &Row,
     index: usize,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, StoreError> {
@@ -68,28 +67,28 @@ fn damaged(index: usize, text: &str) -> StoreError {
 }
 
 /// Makes the parser of an id into one of [`word`].
-pub(super) fn id<T>(parse: impl Fn(&str) -> Result<T, InvalidId>) -> impl Fn(&str) -> Option<T> {
+pub(crate) fn id<T>(parse: impl Fn(&str) -> Result<T, InvalidId>) -> impl Fn(&str) -> Option<T> {
     move |text| parse(text).ok()
 }
 
 /// A count that is stored as a signed number.
-pub(super) fn count(row: &SqliteRow, index: usize) -> Result<u64, StoreError> {
+pub(crate) fn count(row: &Row, index: usize) -> Result<u64, StoreError> {
     let number: i64 = col(row, index)?;
     u64::try_from(number).map_err(|_| damaged(index, &number.to_string()))
 }
 
 /// A count as the signed number that is stored.
-pub(super) fn signed(count: u64) -> i64 {
+pub(crate) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A size as the signed number that a statement takes.
-pub(super) fn size(count: usize) -> i64 {
+pub(crate) fn size(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// An admission from [`admission_columns`].
-pub(super) fn admission(row: &SqliteRow) -> Result<AdmissionRecord, StoreError> {
+pub(crate) fn admission(row: &Row) -> Result<AdmissionRecord, StoreError> {
     Ok(AdmissionRecord {
         receipt: Receipt {
             admission: word(row, 0, id(AdmissionId::parse))?,
@@ -123,7 +122,7 @@ fn row_state(word: &str) -> Option<RowState> {
 }
 
 /// A row of the transcript from [`message_columns`], without its calls; and the call that it answers.
-pub(super) fn message(row: &SqliteRow) -> Result<(StoredMessage, Option<CallId>), StoreError> {
+pub(crate) fn message(row: &Row) -> Result<(StoredMessage, Option<CallId>), StoreError> {
     let sidecar = match (col::<Option<String>>(row, 10)?, col::<Option<Vec<u8>>>(row, 11)?) {
         (Some(issuer), Some(bytes)) => Some(Sidecar { issuer, bytes: Bytes::from(bytes) }),
         _ => None,
@@ -154,12 +153,12 @@ pub(super) fn message(row: &SqliteRow) -> Result<(StoredMessage, Option<CallId>)
 
 /// A call of the journal.
 #[derive(Debug, Clone)]
-pub(super) struct CallRow {
-    pub(super) new: NewCall,
-    pub(super) state: JournalState,
-    pub(super) outcome: Option<CallOutcome>,
-    pub(super) assistant: MessageId,
-    pub(super) written_ms: i64,
+pub(crate) struct CallRow {
+    pub(crate) new: NewCall,
+    pub(crate) state: JournalState,
+    pub(crate) outcome: Option<CallOutcome>,
+    pub(crate) assistant: MessageId,
+    pub(crate) written_ms: i64,
 }
 
 impl CallRow {
@@ -177,7 +176,7 @@ impl CallRow {
 }
 
 /// A call from [`call_columns`].
-pub(super) fn call(row: &SqliteRow) -> Result<CallRow, StoreError> {
+pub(crate) fn call(row: &Row) -> Result<CallRow, StoreError> {
     Ok(CallRow {
         new: NewCall {
             call: word(row, 0, id(CallId::parse))?,
@@ -202,8 +201,8 @@ const CALLS_OF_PAGE: &str = concat!(
 );
 
 /// Joins the calls to rows that were read in the same snapshot.
-pub(super) async fn join_calls(
-    conn: &mut SqliteConnection,
+pub(crate) async fn join_calls(
+    conn: &mut Conn,
     conversation: &ConversationId,
     rows: Vec<(StoredMessage, Option<CallId>)>,
 ) -> Result<Vec<StoredMessage>, StoreError> {
@@ -230,7 +229,7 @@ pub(super) async fn join_calls(
 }
 
 /// The row as it was appended.
-pub(super) fn as_new(row: &StoredMessage) -> NewMessage {
+pub(crate) fn as_new(row: &StoredMessage) -> NewMessage {
     NewMessage {
         id: row.id.clone(),
         role: row.role,

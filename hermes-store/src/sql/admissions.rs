@@ -1,14 +1,11 @@
-//! Inputs on SQLite.
+//! Inputs.
 
 use async_trait::async_trait;
-use sqlx::SqliteConnection;
 
-use super::SqliteStore;
-use super::errors::map;
+use super::driver::{Backend, Conn, WriteTx, map};
 use super::leases::END_TURN;
 use super::read::{admission, admission_columns, col, signed};
 use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
-use super::write::WriteTx;
 use crate::admission::{AdmissionEvent, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt};
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, ConversationId, Generation, SessionId, TurnId};
@@ -52,12 +49,12 @@ const BUMP: &str = "UPDATE conversations SET revision = revision + 1 WHERE id = 
 const RESERVE: &str = "UPDATE conversations SET seq = seq + $2, message_count = message_count + $3 WHERE id = $1 \
      RETURNING seq";
 
-pub(super) async fn by_id(conn: &mut SqliteConnection, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
+pub(super) async fn by_id(conn: &mut Conn, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
     let row = sqlx::query(BY_ID).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
     admission(&row.ok_or_else(|| not_found("admission", id))?)
 }
 
-async fn create(conn: &mut SqliteConnection, new: &NewConversation, now: i64) -> Result<(), StoreError> {
+async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), StoreError> {
     let title = new.title.as_deref().and_then(rules::clean_title);
     let source = title.is_some().then_some(TitleSource::User.as_str());
     sqlx::query(CREATE)
@@ -73,7 +70,7 @@ async fn create(conn: &mut SqliteConnection, new: &NewConversation, now: i64) ->
     Ok(())
 }
 
-async fn admit(mut tx: WriteTx<'_>, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+async fn admit(mut tx: WriteTx, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
     let taken = sqlx::query(TAKE_PLACE).bind(input.conversation.as_str()).bind(now).fetch_optional(tx.conn()).await;
     let taken = taken.map_err(map)?.ok_or_else(|| not_found("conversation", &input.conversation))?;
     let (place, waiting): (i64, i64) = (col(&taken, 0)?, col(&taken, 1)?);
@@ -109,7 +106,7 @@ async fn admit(mut tx: WriteTx<'_>, input: NewAdmission, now: i64) -> Result<Adm
 }
 
 /// The receipt of a request that was accepted before. Writes nothing.
-async fn known(mut tx: WriteTx<'_>, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
+async fn known(mut tx: WriteTx, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
     let row = sqlx::query(BY_KEY)
         .bind(input.conversation.as_str())
         .bind(&input.principal)
@@ -129,7 +126,7 @@ async fn known(mut tx: WriteTx<'_>, input: NewAdmission) -> Result<AdmitOutcome,
 /// Closes the transcript of a turn that an operator decided: each open call gets a result, and the last word is the
 /// program's.
 async fn close_transcript(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     turn: &TurnId,
     end: &TurnEnd,
@@ -158,10 +155,12 @@ async fn close_transcript(
 }
 
 #[async_trait]
-impl AdmissionStore for SqliteStore {
+impl AdmissionStore for Backend {
     async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
         rules::check_admission(&input)?;
-        admit(self.write().await?, input, self.now()).await
+        let tx = self.write().await?;
+        let now = tx.now();
+        admit(tx, input, now).await
     }
 
     async fn create_and_admit(
@@ -174,13 +173,13 @@ impl AdmissionStore for SqliteStore {
         }
         rules::check_admission(&input)?;
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         create(tx.conn(), &conversation, now).await?;
         admit(tx, input, now).await
     }
 
     async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
-        let mut conn = self.shared.readers.acquire().await.map_err(map)?;
+        let mut conn = self.readers().acquire().await.map_err(map)?;
         by_id(&mut conn, id).await
     }
 
@@ -210,7 +209,7 @@ impl AdmissionStore for SqliteStore {
         end: TurnEnd,
     ) -> Result<Receipt, StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let mut receipt = by_id(tx.conn(), id).await?.receipt;
         let (status, outcome) = receipt
             .status

@@ -1,17 +1,15 @@
-//! The transcript on SQLite.
+//! The transcript.
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::{Connection as _, SqliteConnection};
+use sqlx::Connection as _;
 
-use super::SqliteStore;
-use super::errors::map;
+use super::driver::{Backend, Conn, WriteTx, map};
 use super::leases::take;
 use super::read::{
     CallRow, admission, admission_columns, call, call_columns, col, id, join_calls, message, message_columns, signed,
     size, word_or_null,
 };
-use super::write::WriteTx;
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -169,11 +167,11 @@ pub(super) struct Place<'a> {
     pub(super) now: i64,
 }
 
-impl SqliteStore {
+impl Backend {
     /// Checks the fence and takes the conversation's row, in one statement. With a turn, it must be the running one.
     pub(super) async fn fence(
         &self,
-        tx: &mut WriteTx<'_>,
+        tx: &mut WriteTx,
         fence: &Fence,
         turn: Option<&TurnId>,
         touch: Touch,
@@ -216,7 +214,7 @@ fn meta_text(meta: Option<&serde_json::Value>) -> Option<String> {
 
 /// Inserts one row; false when the id is taken.
 async fn insert(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     place: Place<'_>,
     seq: i64,
     row: &NewMessage,
@@ -249,7 +247,7 @@ async fn insert(
 
 /// Fails unless the row is stored already, in this conversation, with these bytes (I17). Returns its turn.
 async fn verify(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     row: &MessageId,
     digest: &str,
@@ -263,11 +261,7 @@ async fn verify(
 }
 
 /// Appends rows to places that were reserved and counted by the fence.
-pub(super) async fn append(
-    conn: &mut SqliteConnection,
-    place: Place<'_>,
-    rows: &[NewMessage],
-) -> Result<(), StoreError> {
+pub(super) async fn append(conn: &mut Conn, place: Place<'_>, rows: &[NewMessage]) -> Result<(), StoreError> {
     let first = place.seq - size(rows.len());
     let mut known_shown = 0_i64;
     for (seq, row) in (first + 1..).zip(rows) {
@@ -284,16 +278,12 @@ pub(super) async fn append(
 }
 
 /// Takes back what the fence counted for rows that were stored before.
-async fn uncount(conn: &mut SqliteConnection, conversation: &ConversationId, rows: i64) -> Result<(), StoreError> {
+async fn uncount(conn: &mut Conn, conversation: &ConversationId, rows: i64) -> Result<(), StoreError> {
     sqlx::query(UNCOUNT).bind(conversation.as_str()).bind(rows).execute(conn).await.map_err(map)?;
     Ok(())
 }
 
-async fn count_usage(
-    conn: &mut SqliteConnection,
-    conversation: &ConversationId,
-    usage: &UsageDelta,
-) -> Result<(), StoreError> {
+async fn count_usage(conn: &mut Conn, conversation: &ConversationId, usage: &UsageDelta) -> Result<(), StoreError> {
     sqlx::query(INSERT_USAGE)
         .bind(&usage.attempt)
         .bind(conversation.as_str())
@@ -315,7 +305,7 @@ async fn count_usage(
 /// Stores the result of a call. False when one is stored already; a call that is not known, or that has another
 /// result, is an error.
 async fn settle(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     turn: &TurnId,
     call: &CallId,
@@ -353,7 +343,7 @@ async fn settle(
 }
 
 async fn call_fate(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     turn: &TurnId,
     call: &CallId,
@@ -365,7 +355,7 @@ async fn call_fate(
 
 /// Gives a result to every open call of a turn that an operator decided; returns how many.
 pub(super) async fn settle_open_calls(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     turn: &TurnId,
     now: i64,
@@ -381,14 +371,14 @@ pub(super) async fn settle_open_calls(
 }
 
 /// Calls of a turn in their order.
-pub(super) async fn calls_of_turn(conn: &mut SqliteConnection, turn: &TurnId) -> Result<Vec<CallRow>, StoreError> {
+pub(super) async fn calls_of_turn(conn: &mut Conn, turn: &TurnId) -> Result<Vec<CallRow>, StoreError> {
     let rows = sqlx::query(CALLS_OF_TURN).bind(turn.as_str()).fetch_all(conn).await.map_err(map)?;
     rows.iter().map(call).collect()
 }
 
 /// Rows of a turn in their order.
 pub(super) async fn rows_of_turn(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     turn: &TurnId,
 ) -> Result<Vec<StoredMessage>, StoreError> {
@@ -398,16 +388,13 @@ pub(super) async fn rows_of_turn(
 }
 
 /// The row with the final answer of a turn.
-pub(super) async fn read_turn_answer(
-    conn: &mut SqliteConnection,
-    turn: &TurnId,
-) -> Result<Option<StoredMessage>, StoreError> {
+pub(super) async fn read_turn_answer(conn: &mut Conn, turn: &TurnId) -> Result<Option<StoredMessage>, StoreError> {
     let row = sqlx::query(ANSWER).bind(turn.as_str()).fetch_optional(conn).await.map_err(map)?;
     Ok(row.as_ref().map(message).transpose()?.map(|(row, _)| row))
 }
 
 /// The bytes of a session's prompt and tools, once each.
-async fn insert_prompts(conn: &mut SqliteConnection, new: &NewSession) -> Result<(), StoreError> {
+async fn insert_prompts(conn: &mut Conn, new: &NewSession) -> Result<(), StoreError> {
     for prompt in [&new.prompt, &new.tools] {
         let insert = sqlx::query(INSERT_PROMPT).bind(prompt.hash().as_str()).bind(prompt.bytes().as_ref());
         insert.execute(&mut *conn).await.map_err(map)?;
@@ -417,7 +404,7 @@ async fn insert_prompts(conn: &mut SqliteConnection, new: &NewSession) -> Result
 
 /// Makes a session the tip: prompt bytes, session row, tip, in this order. False when it was opened before.
 async fn open(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     place: Place<'_>,
     new: &NewSession,
     tip: Option<&SessionId>,
@@ -464,7 +451,7 @@ async fn open(
 }
 
 /// Fails unless the tip was opened with exactly this (I17).
-async fn same_session(conn: &mut SqliteConnection, place: Place<'_>, new: &NewSession) -> Result<(), StoreError> {
+async fn same_session(conn: &mut Conn, place: Place<'_>, new: &NewSession) -> Result<(), StoreError> {
     let known = sqlx::query(SAME_SESSION).bind(new.id.as_str()).bind(place.conversation.as_str());
     let known = known.fetch_optional(conn).await.map_err(map)?.ok_or_else(|| conflict("session", &new.id))?;
     let is_same = col::<Option<&str>>(&known, 0)? == new.parent.as_ref().map(SessionId::as_str)
@@ -481,7 +468,7 @@ async fn same_session(conn: &mut SqliteConnection, place: Place<'_>, new: &NewSe
 
 /// Inserts the calls of a round behind its row; results that are known already are stored with them.
 async fn insert_calls(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     place: Place<'_>,
     assistant: (&MessageId, i64),
     calls: &[&NewCall],
@@ -521,7 +508,7 @@ async fn insert_calls(
 
 /// How far the calls of a round that was recorded before are.
 async fn known_states(
-    conn: &mut SqliteConnection,
+    conn: &mut Conn,
     conversation: &ConversationId,
     assistant: &MessageId,
     calls: &[&NewCall],
@@ -540,7 +527,7 @@ async fn known_states(
 }
 
 #[async_trait]
-impl TranscriptStore for SqliteStore {
+impl TranscriptStore for Backend {
     async fn open_session(
         &self,
         fence: &Fence,
@@ -551,7 +538,7 @@ impl TranscriptStore for SqliteStore {
     ) -> Result<(), StoreError> {
         rules::check_rows(&rows)?;
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let fenced = self.fence(&mut tx, fence, Some(turn), Touch::rows(now, &rows)).await?;
         let place = Place { conversation: fence.conversation(), session: &session.id, turn, seq: fenced.seq, now };
         let before = fenced.seq - size(rows.len());
@@ -562,7 +549,8 @@ impl TranscriptStore for SqliteStore {
 
     async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        let touch = Touch::quiet(self.now(), true);
+        let now = tx.now();
+        let touch = Touch::quiet(now, true);
         let fenced = self.fence(&mut tx, fence, Some(turn), touch).await?;
         if fenced.tip.as_ref() != Some(&session.id) {
             return Err(conflict("session", &session.id));
@@ -591,7 +579,7 @@ impl TranscriptStore for SqliteStore {
     ) -> Result<(), StoreError> {
         rules::check_rows(&rows)?;
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let fenced = self.fence(&mut tx, fence, Some(turn), Touch::rows(now, &rows)).await?;
         let session = tip_of(&fenced)?;
         let place = Place { conversation: fence.conversation(), session: &session, turn, seq: fenced.seq, now };
@@ -605,7 +593,7 @@ impl TranscriptStore for SqliteStore {
     async fn record_round(&self, fence: &Fence, round: Round<Planned>) -> Result<Round<Recorded>, StoreError> {
         rules::check_round(&round)?;
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let conversation = fence.conversation();
         let calls: Vec<&NewCall> = round.calls().iter().map(|call| &call.new).collect();
         let assistant = round.assistant();
@@ -634,7 +622,7 @@ impl TranscriptStore for SqliteStore {
 
     async fn start_calls(&self, fence: &Fence, turn: &TurnId, calls: &[CallId]) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let touch = Touch::quiet(now, true);
         self.fence(&mut tx, fence, Some(turn), touch).await?;
         for call in calls {
@@ -664,7 +652,7 @@ impl TranscriptStore for SqliteStore {
     ) -> Result<SettledCall, StoreError> {
         rules::check_result(&result)?;
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let touch = Touch { shown: 1, ..Touch::quiet(now, true) };
         self.fence(&mut tx, fence, Some(turn), touch).await?;
         if !settle(tx.conn(), fence.conversation(), turn, call, &result, now).await? {
@@ -681,7 +669,7 @@ impl TranscriptStore for SqliteStore {
         rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
     ) -> Result<Vec<AdmissionRecord>, StoreError> {
         let mut tx = self.write().await?;
-        let now = self.now();
+        let now = tx.now();
         let conversation = fence.conversation();
         let taken = take(tx.conn(), conversation).await?;
         let holds = |t: &super::leases::Taken| t.token == fence.token() && t.lease_owner.is_some();
@@ -714,7 +702,8 @@ impl TranscriptStore for SqliteStore {
 
     async fn count_usage(&self, fence: &Fence, usage: UsageDelta) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
-        self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
+        let now = tx.now();
+        self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
         count_usage(tx.conn(), fence.conversation(), &usage).await?;
         tx.commit().await
     }
@@ -725,7 +714,7 @@ impl TranscriptStore for SqliteStore {
         view: View,
         page: MessagePage,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        let mut conn = self.shared.readers.acquire().await.map_err(map)?;
+        let mut conn = self.readers().acquire().await.map_err(map)?;
         // Rows and calls from one snapshot: a result must not be missing of a call that is settled.
         let mut tx = conn.begin().await.map_err(map)?;
         let row = sqlx::query(EXISTS).bind(conversation.as_str()).fetch_optional(&mut *tx).await.map_err(map)?;
@@ -753,7 +742,7 @@ impl TranscriptStore for SqliteStore {
 
     async fn prompt(&self, hash: &PromptHash) -> Result<PromptSnapshot, StoreError> {
         let bytes: Option<Vec<u8>> =
-            sqlx::query_scalar(PROMPT).bind(hash.as_str()).fetch_optional(&self.shared.readers).await.map_err(map)?;
+            sqlx::query_scalar(PROMPT).bind(hash.as_str()).fetch_optional(self.readers()).await.map_err(map)?;
         let bytes = bytes.ok_or_else(|| not_found("prompt", hash.as_str()))?;
         let found = PromptSnapshot::new(Bytes::from(bytes));
         if found.hash() != hash {

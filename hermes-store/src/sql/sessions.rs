@@ -1,10 +1,8 @@
-//! Conversations and sessions on SQLite.
+//! Conversations and sessions.
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqliteRow;
 
-use super::SqliteStore;
-use super::errors::map;
+use super::driver::{Backend, Row, map};
 use super::read::{admission, admission_columns, col, count, id, size, word, word_or_null};
 use super::transcript::Touch;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
@@ -72,7 +70,7 @@ const DELETE: [&str; 7] = [
 const DELETE_PROMPT: &str = "DELETE FROM prompts WHERE hash = $1 AND NOT EXISTS \
      (SELECT 1 FROM sessions WHERE prompt_hash = $1) AND NOT EXISTS (SELECT 1 FROM sessions WHERE tools_hash = $1)";
 
-fn summary(row: &SqliteRow) -> Result<ConversationSummary, StoreError> {
+fn summary(row: &Row) -> Result<ConversationSummary, StoreError> {
     Ok(ConversationSummary {
         id: word(row, 0, id(ConversationId::parse))?,
         tip: word_or_null(row, 1, id(SessionId::parse))?,
@@ -91,10 +89,9 @@ fn summary(row: &SqliteRow) -> Result<ConversationSummary, StoreError> {
     })
 }
 
-impl SqliteStore {
+impl Backend {
     async fn exists(&self, id: &ConversationId) -> Result<(), StoreError> {
-        let found: i64 =
-            sqlx::query_scalar(EXISTS).bind(id.as_str()).fetch_one(&self.shared.readers).await.map_err(map)?;
+        let found: i64 = sqlx::query_scalar(EXISTS).bind(id.as_str()).fetch_one(self.readers()).await.map_err(map)?;
         match found {
             0 => Err(not_found("conversation", id)),
             _ => Ok(()),
@@ -103,7 +100,7 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl SessionStore for SqliteStore {
+impl SessionStore for Backend {
     async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
         let title = filter.title.as_deref().and_then(rules::clean_title);
         let prefix_chars = filter.id_prefix.as_deref().map_or(0, |prefix| prefix.chars().count());
@@ -116,20 +113,19 @@ impl SessionStore for SqliteStore {
             .bind(i64::from(filter.title.is_some()))
             .bind(title)
             .bind(size(filter.limit.min(PAGE_MAX_ROWS)))
-            .fetch_all(&self.shared.readers)
+            .fetch_all(self.readers())
             .await
             .map_err(map)?;
         rows.iter().map(summary).collect()
     }
 
     async fn conversation(&self, id: &ConversationId) -> Result<ConversationSummary, StoreError> {
-        let row = sqlx::query(ONE).bind(id.as_str()).fetch_optional(&self.shared.readers).await.map_err(map)?;
+        let row = sqlx::query(ONE).bind(id.as_str()).fetch_optional(self.readers()).await.map_err(map)?;
         summary(&row.ok_or_else(|| not_found("conversation", id))?)
     }
 
     async fn session(&self, session: &SessionId) -> Result<SessionRecord, StoreError> {
-        let row =
-            sqlx::query(SESSION).bind(session.as_str()).fetch_optional(&self.shared.readers).await.map_err(map)?;
+        let row = sqlx::query(SESSION).bind(session.as_str()).fetch_optional(self.readers()).await.map_err(map)?;
         let row = row.ok_or_else(|| not_found("session", session))?;
         Ok(SessionRecord {
             id: session.clone(),
@@ -150,7 +146,8 @@ impl SessionStore for SqliteStore {
         let clean =
             rules::clean_title(title).ok_or_else(|| invalid("nothing is left of the title; give another one"))?;
         let mut tx = self.write().await?;
-        let held = self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
+        let now = tx.now();
+        let held = self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
         let stronger = held.title_source.as_deref().and_then(TitleSource::parse).is_some_and(|held| held > source);
         let title = match held.title {
             Some(title) if stronger => title,
@@ -166,13 +163,14 @@ impl SessionStore for SqliteStore {
 
     async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
+        let now = tx.now();
         let id = fence.conversation();
         let left: Option<i64> =
             sqlx::query_scalar(LEFT_BEHIND).bind(id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
         if left.map(Token) == Some(fence.token()) {
             return tx.rollback().await;
         }
-        self.fence(&mut tx, fence, None, Touch::quiet(self.now(), false)).await?;
+        self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
         let waiting: Option<String> =
             sqlx::query_scalar(WAITING).bind(id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
         if let Some(waiting) = waiting {
@@ -200,8 +198,8 @@ impl SessionStore for SqliteStore {
 
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
         self.exists(conversation).await?;
-        let rows = sqlx::query(USAGE).bind(conversation.as_str()).fetch_all(&self.shared.readers).await.map_err(map)?;
-        let totals = |row: &SqliteRow| {
+        let rows = sqlx::query(USAGE).bind(conversation.as_str()).fetch_all(self.readers()).await.map_err(map)?;
+        let totals = |row: &Row| {
             Ok(UsageTotals {
                 provider: col(row, 0)?,
                 model: col(row, 1)?,
@@ -228,7 +226,7 @@ impl SessionStore for SqliteStore {
 
     async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError> {
         self.exists(conversation).await?;
-        let rows = sqlx::query(QUEUE).bind(conversation.as_str()).fetch_all(&self.shared.readers).await.map_err(map)?;
+        let rows = sqlx::query(QUEUE).bind(conversation.as_str()).fetch_all(self.readers()).await.map_err(map)?;
         rows.iter().map(admission).collect()
     }
 }

@@ -1,0 +1,15 @@
+//! The names that `sql` is written against, for SQLite.
+
+pub(super) use super::SqliteStore as Backend;
+pub(super) use super::errors::map;
+pub(super) use super::write::WriteTx;
+
+/// The database driver.
+pub(super) type Db = sqlx::Sqlite;
+/// A connection.
+pub(super) type Conn = sqlx::SqliteConnection;
+/// A row of an answer.
+pub(super) type Row = sqlx::sqlite::SqliteRow;
+
+/// Longest pause between two looks for a change that another process made: nobody wakes us for those.
+pub(super) const POLL_MAX_MS: u64 = 250;
