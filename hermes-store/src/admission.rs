@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AdmissionId, ConversationId, Generation, OwnerId, TurnId};
+use crate::machine::machine;
 use crate::round::words;
 
 /// What the sender wants done with the input.
@@ -33,8 +34,6 @@ pub enum AdmissionStatus {
     Terminal,
 }
 
-words!(AdmissionStatus { Queued => "queued", Started => "started", Unknown => "unknown", Terminal => "terminal" });
-
 /// How an admission ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -58,47 +57,32 @@ words!(AdmissionOutcome {
 pub enum AdmissionEvent {
     /// A turn takes it.
     Claim,
+    /// A running turn takes it as a steer: it ends without a turn of its own.
+    Take,
     /// Its turn provably did nothing: back into its place.
     Requeue,
     /// Its turn ended.
-    Settle(AdmissionOutcome),
+    Settle,
     /// The sender takes it back.
     Cancel,
     /// The journal cannot tell.
     Lose,
     /// An operator decides an unknown one.
-    Resolve(AdmissionOutcome),
+    Resolve,
 }
 
-/// An event that the status does not allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an admission that is {status:?} cannot take {event:?}")]
-pub struct IllegalTransition {
-    /// The status.
-    pub status: AdmissionStatus,
-    /// The event.
-    pub event: AdmissionEvent,
-}
-
-impl AdmissionStatus {
-    /// The status after `event`, and the outcome when it is terminal. Total: every pair has an answer.
-    ///
-    /// # Errors
-    /// [`IllegalTransition`] when the status does not allow the event.
-    pub fn next(self, event: AdmissionEvent) -> Result<(Self, Option<AdmissionOutcome>), IllegalTransition> {
-        use AdmissionEvent as E;
-        match (self, event) {
-            (Self::Queued, E::Claim) => Ok((Self::Started, None)),
-            (Self::Queued, E::Cancel) => Ok((Self::Terminal, Some(AdmissionOutcome::Cancelled))),
-            // A steer that a running turn took ends without a turn of its own.
-            (Self::Queued | Self::Started, E::Settle(outcome)) => Ok((Self::Terminal, Some(outcome))),
-            (Self::Started, E::Requeue) => Ok((Self::Queued, None)),
-            (Self::Started, E::Lose) => Ok((Self::Unknown, None)),
-            (Self::Unknown, E::Resolve(outcome)) => Ok((Self::Terminal, Some(outcome))),
-            (status, event) => Err(IllegalTransition { status, event }),
-        }
-    }
-}
+machine!(
+    ADMISSION_MACHINE, "an admission",
+    AdmissionStatus { Queued => "queued", Started => "started", Unknown => "unknown", Terminal => "terminal" },
+    AdmissionEvent {
+        Claim => "claim", Take => "take", Requeue => "requeue", Settle => "settle", Cancel => "cancel", Lose => "lose",
+        Resolve => "resolve",
+    },
+    [
+        (Queued, Claim, Started), (Queued, Take, Terminal), (Queued, Cancel, Terminal), (Started, Requeue, Queued),
+        (Started, Settle, Terminal), (Started, Lose, Unknown), (Unknown, Resolve, Terminal),
+    ],
+);
 
 /// An input to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -174,42 +158,4 @@ pub struct AdmissionRecord {
     pub submitted_by: OwnerId,
     /// When it was accepted, in milliseconds since the Unix epoch.
     pub created_at_ms: i64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_pair_of_status_and_event_has_the_stated_answer() {
-        use AdmissionEvent as E;
-        use AdmissionOutcome as O;
-        use AdmissionStatus as S;
-        let events = [
-            E::Claim,
-            E::Requeue,
-            E::Settle(O::Completed),
-            E::Settle(O::Failed),
-            E::Cancel,
-            E::Lose,
-            E::Resolve(O::Interrupted),
-        ];
-        let allowed = [
-            (S::Queued, E::Claim, S::Started),
-            (S::Queued, E::Cancel, S::Terminal),
-            (S::Queued, E::Settle(O::Completed), S::Terminal),
-            (S::Queued, E::Settle(O::Failed), S::Terminal),
-            (S::Started, E::Settle(O::Completed), S::Terminal),
-            (S::Started, E::Settle(O::Failed), S::Terminal),
-            (S::Started, E::Requeue, S::Queued),
-            (S::Started, E::Lose, S::Unknown),
-            (S::Unknown, E::Resolve(O::Interrupted), S::Terminal),
-        ];
-        for status in AdmissionStatus::ALL.iter().copied() {
-            for event in events {
-                let want = allowed.iter().find(|(s, e, _)| *s == status && *e == event).map(|(_, _, next)| *next);
-                assert_eq!(status.next(event).ok().map(|(next, _)| next), want, "{status:?} + {event:?}");
-            }
-        }
-    }
 }

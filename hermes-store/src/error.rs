@@ -96,6 +96,13 @@ pub enum StoreError {
     },
 }
 
+/// A refused transition is a request that cannot succeed as it is.
+impl From<crate::machine::IllegalTransition> for StoreError {
+    fn from(refused: crate::machine::IllegalTransition) -> Self {
+        Self::Invalid { detail: refused.to_string() }
+    }
+}
+
 impl StoreError {
     /// The stable code; `docs/errors/CODE.md` explains it.
     #[must_use]

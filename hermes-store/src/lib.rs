@@ -58,6 +58,8 @@ mod error;
 mod fence;
 mod ids;
 pub mod limits;
+mod machine;
+pub mod machines;
 pub mod memory;
 mod message;
 mod owner;
@@ -75,7 +77,7 @@ pub mod conformance;
 pub mod sqlite;
 
 pub use admission::{
-    AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, IllegalTransition, Intent,
+    ADMISSION_MACHINE, AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, Intent,
     NewAdmission, Receipt,
 };
 pub use error::StoreError;
@@ -84,6 +86,7 @@ pub use ids::{
     AdmissionId, CallId, ConversationId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId, SessionId, Token,
     TurnId, UuidIds,
 };
+pub use machine::{IllegalTransition, Machine};
 pub use message::{
     ApiContent, MessageKind, MessagePage, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
     UsageTotals, View,
@@ -93,12 +96,12 @@ pub use owner::ProcProbe;
 pub use owner::{LivenessProbe, OwnerInfo};
 pub use prompt::{PromptHash, PromptSnapshot};
 pub use round::{
-    CallOutcome, CallResult, JournalCall, JournalState, NewCall, Planned, Recorded, RecordedCall, ReplaySafety, Round,
-    Settled, SettledCall, Unsettled,
+    CALL_MACHINE, CallOutcome, CallResult, JournalCall, JournalEvent, JournalState, NewCall, Planned, Recorded,
+    RecordedCall, ReplaySafety, Round, Settled, SettledCall, Unsettled,
 };
 pub use session::{
     ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
 };
 pub use time::{Clock, HostClock, ManualClock};
 pub use traits::{AdmissionStore, LeaseStore, SessionStore, Store, TranscriptStore};
-pub use turn::{OpenTurn, TurnEnd, TurnRecord, TurnStatus};
+pub use turn::{OpenTurn, TURN_MACHINE, TurnEnd, TurnEvent, TurnRecord, TurnStatus};

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{CallId, MessageId, TurnId};
+use crate::machine::machine;
 use crate::message::{NewMessage, UsageDelta};
 
 macro_rules! words {
@@ -35,7 +36,7 @@ macro_rules! words {
 
             /// The word that is stored.
             #[must_use]
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word),* }
             }
 
@@ -75,7 +76,21 @@ pub enum JournalState {
     Settled,
 }
 
-words!(JournalState { Recorded => "recorded", Started => "started", Settled => "settled" });
+/// What can happen to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JournalEvent {
+    /// It is about to have an effect; again, when a recovery repeats one that may be repeated.
+    Start,
+    /// Its result is stored.
+    Settle,
+}
+
+machine!(
+    CALL_MACHINE, "a tool call",
+    JournalState { Recorded => "recorded", Started => "started", Settled => "settled" },
+    JournalEvent { Start => "start", Settle => "settle" },
+    [(Recorded, Start, Started), (Recorded, Settle, Settled), (Started, Start, Started), (Started, Settle, Settled)],
+);
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

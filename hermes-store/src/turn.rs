@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::{AdmissionOutcome, AdmissionRecord};
 use crate::ids::{AdmissionId, ConversationId, Generation, SessionId, TurnId};
+use crate::machine::machine;
 use crate::message::StoredMessage;
-use crate::round::{JournalCall, Recorded, Round, words};
+use crate::round::{JournalCall, Recorded, Round};
 
 /// Whether a turn is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,7 +18,21 @@ pub enum TurnStatus {
     Ended,
 }
 
-words!(TurnStatus { Running => "running", Ended => "ended" });
+/// What can happen to a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TurnEvent {
+    /// A recovery goes on with it.
+    Adopt,
+    /// It is over: settled, put back, or lost.
+    End,
+}
+
+machine!(
+    TURN_MACHINE, "a turn",
+    TurnStatus { Running => "running", Ended => "ended" },
+    TurnEvent { Adopt => "adopt", End => "end" },
+    [(Running, Adopt, Running), (Running, End, Ended)],
+);
 
 /// How a turn ended, to be stored. The reason's words are the engine's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 
 use super::MemoryStore;
 use super::state::{Conv, State};
-use crate::admission::{AdmissionEvent, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt};
+use crate::admission::{
+    AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
+};
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, Generation};
 use crate::limits::QUEUE_MAX;
@@ -100,11 +102,7 @@ impl State {
         now: i64,
     ) -> Result<Receipt, StoreError> {
         let record = self.admissions.get(id).ok_or_else(|| not_found("admission", id))?;
-        record
-            .receipt
-            .status
-            .next(AdmissionEvent::Resolve(end.outcome))
-            .map_err(|refused| invalid(refused.to_string()))?;
+        record.receipt.status.next(AdmissionEvent::Resolve)?;
         let turn = match (&record.receipt.turn, record.receipt.generation) {
             (Some(turn), Some(known)) if known == generation => turn.clone(),
             _ => return Err(invalid(format!("generation {} is not the one that is unknown", generation.0))),
@@ -170,10 +168,8 @@ impl AdmissionStore for MemoryStore {
         let receipt = {
             let mut state = self.state();
             let record = state.admissions.get_mut(id).ok_or_else(|| not_found("admission", id))?;
-            let (status, outcome) =
-                record.receipt.status.next(AdmissionEvent::Cancel).map_err(|refused| invalid(refused.to_string()))?;
-            record.receipt.status = status;
-            record.receipt.outcome = outcome;
+            record.receipt.status = record.receipt.status.next(AdmissionEvent::Cancel)?;
+            record.receipt.outcome = Some(AdmissionOutcome::Cancelled);
             let receipt = record.receipt.clone();
             if let Some(conv) = state.conversations.get_mut(&receipt.conversation) {
                 conv.revision += 1;

@@ -6,7 +6,9 @@ use super::driver::{Backend, Conn, WriteTx, map};
 use super::leases::END_TURN;
 use super::read::{admission, admission_columns, col, signed};
 use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
-use crate::admission::{AdmissionEvent, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt};
+use crate::admission::{
+    AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
+};
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, ConversationId, Generation, SessionId, TurnId};
 use crate::limits::QUEUE_MAX;
@@ -154,6 +156,20 @@ async fn close_transcript(
     Ok(())
 }
 
+/// Writes the status that somebody outside the queue decided, and wakes those who wait.
+async fn decide(mut tx: WriteTx, receipt: Receipt) -> Result<Receipt, StoreError> {
+    sqlx::query(SET_STATUS)
+        .bind(receipt.admission.as_str())
+        .bind(receipt.status.as_str())
+        .bind(receipt.outcome.map(|outcome| outcome.as_str()))
+        .execute(tx.conn())
+        .await
+        .map_err(map)?;
+    sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
+    tx.commit().await?;
+    Ok(receipt)
+}
+
 #[async_trait]
 impl AdmissionStore for Backend {
     async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
@@ -186,20 +202,9 @@ impl AdmissionStore for Backend {
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
         let mut tx = self.write().await?;
         let mut receipt = by_id(tx.conn(), id).await?.receipt;
-        let (status, outcome) =
-            receipt.status.next(AdmissionEvent::Cancel).map_err(|refused| invalid(refused.to_string()))?;
-        receipt.status = status;
-        receipt.outcome = outcome;
-        sqlx::query(SET_STATUS)
-            .bind(id.as_str())
-            .bind(status.as_str())
-            .bind(outcome.map(|outcome| outcome.as_str()))
-            .execute(tx.conn())
-            .await
-            .map_err(map)?;
-        sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
-        tx.commit().await?;
-        Ok(receipt)
+        receipt.status = receipt.status.next(AdmissionEvent::Cancel)?;
+        receipt.outcome = Some(AdmissionOutcome::Cancelled);
+        decide(tx, receipt).await
     }
 
     async fn resolve_unknown(
@@ -211,10 +216,8 @@ impl AdmissionStore for Backend {
         let mut tx = self.write().await?;
         let now = tx.now();
         let mut receipt = by_id(tx.conn(), id).await?.receipt;
-        let (status, outcome) = receipt
-            .status
-            .next(AdmissionEvent::Resolve(end.outcome))
-            .map_err(|refused| invalid(refused.to_string()))?;
+        receipt.status = receipt.status.next(AdmissionEvent::Resolve)?;
+        receipt.outcome = Some(end.outcome);
         let turn = match (&receipt.turn, receipt.generation) {
             (Some(turn), Some(known)) if known == generation => turn.clone(),
             _ => return Err(invalid(format!("generation {} is not the one that is unknown", generation.0))),
@@ -229,17 +232,6 @@ impl AdmissionStore for Backend {
             .execute(tx.conn())
             .await
             .map_err(map)?;
-        receipt.status = status;
-        receipt.outcome = outcome;
-        sqlx::query(SET_STATUS)
-            .bind(id.as_str())
-            .bind(status.as_str())
-            .bind(outcome.map(|outcome| outcome.as_str()))
-            .execute(tx.conn())
-            .await
-            .map_err(map)?;
-        sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
-        tx.commit().await?;
-        Ok(receipt)
+        decide(tx, receipt).await
     }
 }

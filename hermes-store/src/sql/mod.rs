@@ -11,5 +11,6 @@ use super::driver;
 mod admissions;
 mod leases;
 pub(super) mod read;
+pub(super) mod schema;
 mod sessions;
 mod transcript;

@@ -13,3 +13,8 @@ pub(super) type Row = sqlx::sqlite::SqliteRow;
 
 /// Longest pause between two looks for a change that another process made: nobody wakes us for those.
 pub(super) const POLL_MAX_MS: u64 = 250;
+
+/// A statement of the schema in this database's words.
+pub(super) fn ddl(statement: &str) -> String {
+    statement.to_owned()
+}

@@ -161,7 +161,7 @@ impl SqliteStore {
         if !status.is_wal {
             schema::use_wal(&mut conn).await?;
         }
-        if status.version < schema::known() {
+        if status.version < sql::schema::known() {
             schema::migrate(&mut conn, self.shared.clock.now_ms()).await?;
         }
         Ok(())
