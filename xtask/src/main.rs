@@ -10,6 +10,7 @@ mod bench;
 mod ci;
 mod codegen;
 mod judge;
+mod postgres;
 mod shell;
 mod test;
 mod tidy;
@@ -29,6 +30,12 @@ struct Command {
 /// Every command, in the order of the help.
 const COMMANDS: &[Command] = &[
     Command { name: "test", arguments: "[ARGS]", about: "run all tests; ARGS go to the test runner", run: test::run },
+    Command {
+        name: "postgres",
+        arguments: "[COMMAND]",
+        about: "run a PostgreSQL for tests, until Ctrl-C or for the time of COMMAND",
+        run: postgres::run,
+    },
     Command {
         name: "ci",
         arguments: "",
