@@ -361,3 +361,6 @@ fn succeeds(command: &mut Command) -> bool {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,3 +82,72 @@ fn command(words: &[&str]) -> Command {
     command.args(arguments);
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The commands that are run when those fail that `fails` says, and how it ends.
+    fn dry_run(root: &[&str], fails: impl Fn(usize, &str) -> bool) -> (Vec<String>, Result<()>) {
+        let mut lines = Vec::new();
+        let outcome = perform(root, &mut |words| {
+            let line = words.join(" ");
+            lines.push(line.clone());
+            if fails(lines.len(), &line) { bail!("no") } else { Ok(()) }
+        });
+        (lines, outcome)
+    }
+
+    const COMMON: &str = "env DEBIAN_FRONTEND=noninteractive apt-get install -yo DPkg::Lock::Timeout=120 \
+                          --no-install-recommends postgresql-common";
+    const SERVER: &str = "env DEBIAN_FRONTEND=noninteractive apt-get install -yo DPkg::Lock::Timeout=120 \
+                          --no-install-recommends postgresql";
+
+    #[test]
+    fn the_package_is_installed_without_a_cluster_of_its_own() {
+        let (lines, outcome) = dry_run(&[], |_, _| false);
+        outcome.unwrap();
+        let file = "/etc/postgresql-common/createcluster.d/hermes-tests.conf";
+        assert_eq!(lines, [COMMON, &format!("sh -c {NO_CLUSTER_SCRIPT} {file}"), SERVER, &format!("rm -f {file}")]);
+    }
+
+    #[test]
+    fn lists_are_fetched_when_the_package_is_not_found_without() {
+        let (lines, outcome) = dry_run(&[], |number, _| number == 1);
+        outcome.unwrap();
+        assert_eq!(lines[..3], [COMMON, "apt-get update", COMMON]);
+        let (lines, outcome) = dry_run(&[], |_, line| line == COMMON);
+        assert!(outcome.is_err());
+        assert_eq!(lines.len(), 3);
+    }
+
+    #[test]
+    fn every_command_of_another_user_goes_through_sudo() {
+        let (lines, outcome) = dry_run(&["sudo", "-n"], |number, _| number == 1);
+        outcome.unwrap();
+        assert!(lines.iter().all(|line| line.starts_with("sudo -n ")), "{lines:?}");
+    }
+
+    #[test]
+    fn the_line_that_forbids_a_cluster_goes_when_the_installation_fails() {
+        let (lines, outcome) = dry_run(&[], |_, line| line == SERVER);
+        assert!(outcome.is_err());
+        assert_eq!(lines.last().unwrap(), &format!("rm -f {NO_CLUSTER_PATH}"));
+    }
+
+    #[test]
+    fn the_line_that_forbids_a_cluster_is_written_below_a_new_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("createcluster.d").join("x.conf");
+        shell::run(Command::new("sh").args(["-c", NO_CLUSTER_SCRIPT]).arg(&path)).unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "create_main_cluster = false\n");
+    }
+
+    #[test]
+    fn the_advice_says_what_to_install_and_what_to_set() {
+        let advice = advice("there is none");
+        for word in ["15 or newer", "apt-get install postgresql", "PG_BINDIR", "HERMES_TEST_POSTGRES"] {
+            assert!(advice.contains(word), "{word}: {advice}");
+        }
+    }
+}
