@@ -57,7 +57,8 @@ const GUARD_END_MAX_S: u64 = 3 * STOP_MAX_S;
 const LOG_TAIL_MAX_LINES: usize = 20;
 
 /// The guard. Its words: the directory, the seconds of a stop, the command of the server. The owner's end is the end of
-/// the input; the server's own end leaves the directory, so that the owner can read the log.
+/// the input; the server's own end leaves the directory, so that the owner can read the log. Usually the part that
+/// watches is killed when the server has stopped; it comes to its end when somebody killed the other part.
 const GUARD: &str = r#"
 directory=$1 seconds=$2
 shift 2
@@ -69,10 +70,11 @@ server=$!
     : >"$directory/stop"
     trap 'kill $!; exit' TERM
     for signal in INT QUIT KILL; do
-        kill -$signal $server
+        kill -$signal $server || break
         sleep "$seconds" &
         wait $!
     done
+    rm -rf "$directory"
 ) &
 watch=$!
 exec 3<&-
