@@ -3,7 +3,7 @@
 use crate::ids::Token;
 
 /// An operation of the store that failed. Unless the variant says otherwise, nothing was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The writer's lease was taken over. It must stop its turn at once.
@@ -82,6 +82,15 @@ pub enum StoreError {
         /// The limit, in the unit of its constant.
         limit: u64,
     },
+    /// The history is no longer the one that the change was made from. Read it again, and decide again.
+    #[error("the history of the conversation has changed since it was read ({what}); read it again")]
+    Stale {
+        /// What differs.
+        what: String,
+    },
+    /// The lock on the compression of the session was taken by another compressor, or its lease is over.
+    #[error("the compression was given up: its lock is held no more; the conversation is as it was")]
+    LockLost,
     /// A request that can never succeed: the message says what to change.
     #[error("{detail}")]
     Invalid {
@@ -124,6 +133,8 @@ impl StoreError {
             Self::Limit { .. } => "HM1014",
             Self::Invalid { .. } => "HM1015",
             Self::Io { .. } => "HM1016",
+            Self::Stale { .. } => "HM1017",
+            Self::LockLost => "HM1018",
         }
     }
 }

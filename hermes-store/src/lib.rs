@@ -63,6 +63,7 @@ pub mod machines;
 pub mod memory;
 mod message;
 mod owner;
+mod patience;
 mod prompt;
 mod round;
 mod rules;
@@ -73,6 +74,8 @@ mod turn;
 
 #[cfg(feature = "test-util")]
 pub mod conformance;
+#[cfg(feature = "test-util")]
+pub mod fault;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -94,6 +97,7 @@ pub use message::{
 #[cfg(feature = "sqlite")]
 pub use owner::ProcProbe;
 pub use owner::{LivenessProbe, OwnerInfo};
+pub use patience::{Patience, WriteKind};
 pub use prompt::{PromptHash, PromptSnapshot};
 pub use round::{
     CALL_MACHINE, CallOutcome, CallResult, JournalCall, JournalEvent, JournalState, NewCall, Planned, Recorded,

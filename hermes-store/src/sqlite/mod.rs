@@ -1,9 +1,8 @@
 //! The SQLite store: one file, several processes, every commit on the disk before it is told.
 //!
-//! WAL mode with `synchronous=FULL` by default. One connection writes (`write`), a few read. SQL texts stand as
-//! constants beside the methods that use them, with `$N` parameters and no SQLite speciality beyond `INSERT ... ON
-//! CONFLICT` and `RETURNING`, which PostgreSQL shares; what really differs is in `errors`, `guard`, `schema` and
-//! the search.
+//! WAL mode with `synchronous=FULL` by default. One connection writes (`writer` owns it, `write` is what a method sees of
+//! it), a few read. SQL texts stand in `sql`, which PostgreSQL shares; what really differs is in `errors`, `guard`,
+//! `schema` and the search.
 
 mod driver;
 mod errors;
@@ -13,22 +12,24 @@ mod search;
 #[path = "../sql/mod.rs"]
 mod sql;
 mod write;
+mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection as _, SqlitePool};
-use tokio::sync::Notify;
+use sqlx::{ConnectOptions as _, SqliteConnection, SqlitePool};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::limits::SQLITE_BUSY_MS;
+use crate::limits::{SQLITE_BUSY_MS, STATEMENTS_MAX, WRITE_QUEUE_MAX};
 use crate::owner::LivenessProbe;
+use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
 use errors::map;
-use guard::Identity;
 use write::{LOCK_WAIT_MS, WriteTx};
+use writer::{Request, Writer};
 
 /// Connections that read, unless the options say otherwise.
 pub const READERS: u32 = 4;
@@ -58,6 +59,11 @@ pub struct SqliteOptions {
     pub clock: Arc<dyn Clock>,
     /// How the death of an owner is proved.
     pub probe: Arc<dyn LivenessProbe>,
+    /// How long each kind of write waits for its turn.
+    pub patience: Patience,
+    /// Failures at the COMMITs of this handle, for tests.
+    #[cfg(feature = "test-util")]
+    pub faults: crate::fault::Faults,
 }
 
 impl std::fmt::Debug for SqliteOptions {
@@ -67,6 +73,7 @@ impl std::fmt::Debug for SqliteOptions {
             .field("synchronous", &self.synchronous)
             .field("readers", &self.readers)
             .field("create", &self.create)
+            .field("patience", &self.patience)
             .finish_non_exhaustive()
     }
 }
@@ -82,6 +89,9 @@ impl SqliteOptions {
             create: true,
             clock,
             probe: Arc::new(crate::owner::ProcProbe::new()),
+            patience: Patience::default(),
+            #[cfg(feature = "test-util")]
+            faults: crate::fault::Faults::default(),
         }
     }
 }
@@ -93,13 +103,15 @@ pub struct SqliteStore {
 }
 
 struct Shared {
-    writer: SqlitePool,
+    /// To the task that writes. It ends when the last handle is dropped, and with it this end of the queue.
+    queue: mpsc::Sender<Request>,
     readers: SqlitePool,
     path: PathBuf,
-    identity: Identity,
-    clock: Arc<dyn Clock>,
+    patience: Patience,
     probe: Arc<dyn LivenessProbe>,
-    changed: Notify,
+    changed: Arc<Notify>,
+    #[cfg(feature = "test-util")]
+    faults: crate::fault::Faults,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -120,57 +132,51 @@ impl SqliteStore {
         let identity = tokio::task::spawn_blocking(move || guard::prepare(&path, create))
             .await
             .map_err(|error| StoreError::Io { detail: error.to_string() })??;
-        let connect = SqliteConnectOptions::new()
-            .filename(&options.path)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
-            .synchronous(match options.synchronous {
-                Synchronous::Full => SqliteSynchronous::Full,
-                Synchronous::Normal => SqliteSynchronous::Normal,
-            });
-        let pool = || {
-            SqlitePoolOptions::new()
-                .min_connections(0)
-                .acquire_timeout(Duration::from_millis(SQLITE_BUSY_MS))
-                .idle_timeout(None)
-                .max_lifetime(None)
-                .test_before_acquire(false)
-                // On a full or failing disk SQLite rolls back by itself; the driver's own ROLLBACK then fails, and it
-                // goes on counting a transaction that is none. Such a connection is closed and opened anew.
-                .before_acquire(|conn, _| Box::pin(async move { Ok(!conn.is_in_transaction()) }))
-        };
-        let shared = Shared {
-            writer: pool().max_connections(1).connect_lazy_with(connect.clone()),
-            readers: pool().max_connections(options.readers.max(1)).connect_lazy_with(connect.read_only(true)),
-            path: options.path,
+        let connect = connect_options(&options);
+        let mut conn = connect.connect().await.map_err(map)?;
+        bring_up(&mut conn, options.clock.as_ref()).await?;
+        let (queue, requests) = mpsc::channel(WRITE_QUEUE_MAX);
+        let changed = Arc::new(Notify::new());
+        let writer = Writer {
+            queue: requests,
+            connect: connect.clone(),
+            path: options.path.clone(),
             identity,
             clock: options.clock,
-            probe: options.probe,
-            changed: Notify::new(),
+            changed: Arc::clone(&changed),
         };
-        let store = Self { shared: Arc::new(shared) };
-        store.bring_up().await?;
-        Ok(store)
+        // Owned through its queue: it ends with the last handle, or by `close`.
+        drop(tokio::spawn(writer.run(conn)));
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.readers.max(1))
+            .min_connections(0)
+            .acquire_timeout(Duration::from_millis(SQLITE_BUSY_MS))
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .connect_lazy_with(connect.read_only(true));
+        let shared = Shared {
+            queue,
+            readers,
+            path: options.path,
+            patience: options.patience,
+            probe: options.probe,
+            changed,
+            #[cfg(feature = "test-util")]
+            faults: options.faults,
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    async fn bring_up(&self) -> Result<(), StoreError> {
-        let mut conn = self.shared.writer.acquire().await.map_err(map)?;
-        let status = schema::status(&mut conn).await?;
-        guard::check_version(&status.sqlite)?;
-        schema::check_known(status.version, status.objects)?;
-        if !status.is_wal {
-            schema::use_wal(&mut conn).await?;
-        }
-        if status.version < sql::schema::known() {
-            schema::migrate(&mut conn, self.shared.clock.now_ms()).await?;
-        }
-        Ok(())
-    }
-
-    /// Closes all connections. A store that is dropped instead loses nothing; the next start only has more to read.
+    /// Ends all writes that were begun, and closes all connections; later writes are refused. A store that is dropped
+    /// instead loses nothing; the next start only has more to read.
     pub async fn close(&self) {
         self.shared.readers.close().await;
-        self.shared.writer.close().await;
+        let (done, closed) = oneshot::channel();
+        if self.shared.queue.send(Request::Close(done)).await.is_ok() {
+            // An error says that the writer has ended already.
+            let _ = closed.await;
+        }
     }
 
     /// Connections that read.
@@ -188,9 +194,41 @@ impl SqliteStore {
         &self.shared.changed
     }
 
+    /// A write of the transcript, of an input or a turn.
     async fn write(&self) -> Result<WriteTx, StoreError> {
-        WriteTx::begin(Arc::clone(&self.shared)).await
+        self.write_within(WriteKind::Transcript).await
     }
+
+    /// A write with the patience of its kind.
+    async fn write_within(&self, kind: WriteKind) -> Result<WriteTx, StoreError> {
+        WriteTx::begin(Arc::clone(&self.shared), kind).await
+    }
+}
+
+fn connect_options(options: &SqliteOptions) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(&options.path)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
+        .statement_cache_capacity(STATEMENTS_MAX)
+        .synchronous(match options.synchronous {
+            Synchronous::Full => SqliteSynchronous::Full,
+            Synchronous::Normal => SqliteSynchronous::Normal,
+        })
+}
+
+/// Refuses what this program must not touch, and brings the file to the newest schema.
+async fn bring_up(conn: &mut SqliteConnection, clock: &dyn Clock) -> Result<(), StoreError> {
+    let status = schema::status(conn).await?;
+    guard::check_version(&status.sqlite)?;
+    schema::check_known(status.version, status.objects)?;
+    if !status.is_wal {
+        schema::use_wal(conn).await?;
+    }
+    if status.version < sql::schema::known() {
+        schema::migrate(conn, clock.now_ms()).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -224,8 +262,9 @@ mod tests {
     }
 
     async fn pragma(store: &SqliteStore, text: &'static str) {
-        let mut conn = store.shared.writer.acquire().await.unwrap();
-        sqlx::query(text).execute(&mut *conn).await.unwrap();
+        let mut tx = store.write().await.unwrap();
+        sqlx::query(text).execute(tx.conn()).await.unwrap();
+        tx.rollback().await.unwrap();
     }
 
     async fn open(dir: &tempfile::TempDir) -> SqliteStore {
@@ -272,9 +311,9 @@ mod tests {
         for (synchronous, want) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
             let options = SqliteOptions { synchronous, ..SqliteOptions::new(&path, Arc::new(ManualClock::at(1))) };
             let store = SqliteStore::open(options).await.unwrap();
-            let mut conn = store.shared.writer.acquire().await.unwrap();
-            let found: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut *conn).await.unwrap();
-            let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *conn).await.unwrap();
+            let mut tx = store.write().await.unwrap();
+            let found: i64 = sqlx::query_scalar("PRAGMA synchronous").fetch_one(tx.conn()).await.unwrap();
+            let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(tx.conn()).await.unwrap();
             assert_eq!((found, mode.as_str()), (want, "wal"));
         }
     }

@@ -1,0 +1,289 @@
+//! The one writer of a process: owns the connection that writes, lends it, and commits for everybody at once.
+//!
+//! A disk gives few syncs per second and many bytes. So one COMMIT serves all writes that are there:
+//!
+//! 1. BEGIN IMMEDIATE, and a look whether the file is still the one that was opened, before a page of it is written.
+//! 2. The connection goes to the first who waits. Its statements are the transaction.
+//! 3. While others wait, each gets the connection in turn, inside a savepoint of its own: what it undoes is undone
+//!    alone.
+//! 4. COMMIT. Only now is anybody told, those included who only read what the others had written (I01).
+//!
+//! Nobody waits for company: a batch is whoever queued up while the COMMIT before it ran. A single writer pays one
+//! BEGIN and one COMMIT, as it would alone.
+//!
+//! An error by which SQLite rolls back everything by itself (a full disk, a failing one) takes the savepoints with it.
+//! The next statement of the owner then fails, and with it the whole batch: all of its members are told to repeat, and
+//! nothing of it is stored. The connection is opened anew after every such error.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot};
+
+use super::errors::{is_busy, map, map_commit};
+use super::guard::{self, Identity};
+use super::write::{BEGIN, Loan, Verdict, jitter};
+use crate::error::StoreError;
+use crate::limits::{BATCH_MAX_MS, BATCH_MAX_WRITES};
+use crate::time::Clock;
+
+const COMMIT: &str = "COMMIT";
+const ROLLBACK: &str = "ROLLBACK";
+const SAVE: &str = "SAVEPOINT member";
+/// Both in one message to the connection's thread.
+const SAVE_NEXT: &str = "RELEASE member; SAVEPOINT member";
+const UNDO: &str = "ROLLBACK TO member";
+
+/// How a transaction ended.
+pub(super) type Told = Result<(), StoreError>;
+
+/// Where the answer to a request for the connection goes.
+type Reply = oneshot::Sender<Result<Loan, StoreError>>;
+
+/// What the owner is asked for.
+pub(super) enum Request {
+    /// The connection, for one write.
+    Lend(Reply),
+    /// To end, after all who asked before.
+    Close(oneshot::Sender<()>),
+}
+
+type Held = Arc<Mutex<SqliteConnection>>;
+
+/// What the task of the writer needs.
+pub(super) struct Writer {
+    pub(super) queue: mpsc::Receiver<Request>,
+    pub(super) connect: SqliteConnectOptions,
+    pub(super) path: PathBuf,
+    pub(super) identity: Identity,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) changed: Arc<Notify>,
+}
+
+/// The savepoint of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Savepoint {
+    None,
+    /// Open, with nothing done in it.
+    Fresh,
+    /// Open, with a member's changes in it.
+    Used,
+}
+
+/// A transaction with its members.
+struct Batch {
+    conn: Held,
+    began: Instant,
+    /// Those who wait for the COMMIT.
+    members: Vec<oneshot::Sender<Told>>,
+    savepoint: Savepoint,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.members.len() >= BATCH_MAX_WRITES || self.began.elapsed() >= Duration::from_millis(BATCH_MAX_MS)
+    }
+
+    async fn run(&self, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::query(sql).execute(&mut *self.conn.lock().await).await.map(drop)
+    }
+
+    /// Lends the connection and waits for it to come back.
+    async fn lend(&self, reply: Reply, clock: &dyn Clock) -> Verdict {
+        let guard = Arc::clone(&self.conn).lock_owned().await;
+        let (loan, verdict) = Loan::new(guard, clock.now_ms());
+        // A caller that went away drops the loan, which gives it back.
+        drop(reply.send(Ok(loan)));
+        verdict.await.unwrap_or(Verdict::Dropped)
+    }
+
+    /// Opens a savepoint for the next member, unless there is one without changes.
+    async fn save(&mut self) -> Result<(), sqlx::Error> {
+        match self.savepoint {
+            Savepoint::None => self.run(SAVE).await?,
+            Savepoint::Used => self.run(SAVE_NEXT).await?,
+            Savepoint::Fresh => {}
+        }
+        self.savepoint = Savepoint::Fresh;
+        Ok(())
+    }
+
+    /// Takes what a later member came to. An error is the end of the batch.
+    async fn settle(&mut self, verdict: Verdict) -> Result<(), sqlx::Error> {
+        match verdict {
+            Verdict::Keep(member) => {
+                self.members.push(member);
+                self.savepoint = Savepoint::Used;
+            }
+            Verdict::Undo(member) => {
+                self.members.push(member);
+                self.run(UNDO).await?;
+            }
+            Verdict::Dropped => self.run(UNDO).await?,
+        }
+        Ok(())
+    }
+
+    fn tell(self, told: &Told) -> Held {
+        for member in self.members {
+            let _ = member.send(told.clone());
+        }
+        self.conn
+    }
+}
+
+impl Writer {
+    /// Serves until the last handle is gone or somebody closes the store. `conn` is the connection that made the
+    /// schema.
+    pub(super) async fn run(mut self, conn: SqliteConnection) {
+        let mut conn = Some(Arc::new(Mutex::new(conn)));
+        let mut closing = Vec::new();
+        while let Some(request) = self.queue.recv().await {
+            match request {
+                // Whoever asked before is served; nobody can ask any more.
+                Request::Close(done) => {
+                    self.queue.close();
+                    closing.push(done);
+                }
+                Request::Lend(reply) => conn = self.serve(conn, reply, &mut closing).await,
+            }
+        }
+        close(conn).await;
+        for done in closing {
+            let _ = done.send(());
+        }
+    }
+
+    /// One batch, begun for `reply`. Returns the connection if it can be used again.
+    async fn serve(
+        &mut self,
+        conn: Option<Held>,
+        reply: Reply,
+        closing: &mut Vec<oneshot::Sender<()>>,
+    ) -> Option<Held> {
+        let conn = match conn {
+            Some(conn) => conn,
+            None => match self.open().await {
+                Ok(conn) => conn,
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                    return None;
+                }
+            },
+        };
+        match self.begin(&conn, &reply).await {
+            Ok(true) => {}
+            Ok(false) => return Some(conn),
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                close(Some(conn)).await;
+                return None;
+            }
+        }
+        let mut batch = Batch { conn, began: Instant::now(), members: Vec::new(), savepoint: Savepoint::None };
+        match batch.lend(reply, self.clock.as_ref()).await {
+            Verdict::Keep(member) => batch.members.push(member),
+            // What it read was durable before it read it.
+            Verdict::Undo(member) => return finish_alone(batch, Some(member)).await,
+            Verdict::Dropped => return finish_alone(batch, None).await,
+        }
+        let joined = self.join(&mut batch, closing).await;
+        self.commit(batch, joined).await
+    }
+
+    /// BEGIN IMMEDIATE, as long as somebody waits for it; false when nobody does any more.
+    async fn begin(&self, conn: &Held, reply: &Reply) -> Result<bool, StoreError> {
+        while !reply.is_closed() {
+            let begin = async { sqlx::query(BEGIN).execute(&mut *conn.lock().await).await };
+            // Side by side: both are done before the first page is written, whichever ends first.
+            let (begun, is_same_file) = tokio::join!(begin, guard::check(self.path.clone(), self.identity));
+            is_same_file?;
+            match begun {
+                Ok(_) => return Ok(true),
+                Err(error) if is_busy(&error) => jitter().await,
+                Err(error) => return Err(map(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets those join who wait already, within the limits.
+    async fn join(&mut self, batch: &mut Batch, closing: &mut Vec<oneshot::Sender<()>>) -> Result<(), sqlx::Error> {
+        while !batch.is_full() {
+            match self.queue.try_recv() {
+                Ok(Request::Lend(reply)) if reply.is_closed() => {}
+                Ok(Request::Lend(reply)) => {
+                    // On an error the reply is dropped with the request; the caller must not take that for a close.
+                    if let Err(error) = batch.save().await {
+                        let _ = reply.send(Err(again()));
+                        return Err(error);
+                    }
+                    let verdict = batch.lend(reply, self.clock.as_ref()).await;
+                    batch.settle(verdict).await?;
+                }
+                Ok(Request::Close(done)) => {
+                    self.queue.close();
+                    closing.push(done);
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// One COMMIT for all, and then the news for all.
+    async fn commit(&self, batch: Batch, joined: Result<(), sqlx::Error>) -> Option<Held> {
+        let committed = match joined {
+            Ok(()) => batch.run(COMMIT).await.map_err(map_commit),
+            Err(_) => Err(again()),
+        };
+        if committed.is_ok() {
+            self.changed.notify_waiters();
+            return Some(batch.tell(&committed));
+        }
+        // Whatever SQLite has rolled back by itself, a closed connection has no transaction.
+        let Batch { conn, members, .. } = batch;
+        close(Some(conn)).await;
+        for member in members {
+            let _ = member.send(committed.clone());
+        }
+        None
+    }
+
+    async fn open(&self) -> Result<Held, StoreError> {
+        guard::check(self.path.clone(), self.identity).await?;
+        Ok(Arc::new(Mutex::new(self.connect.connect().await.map_err(map)?)))
+    }
+}
+
+/// The error of everybody whose batch SQLite rolled back.
+fn again() -> StoreError {
+    StoreError::Retryable { detail: "a write of the same transaction met an error that rolled it back".to_owned() }
+}
+
+/// Ends a transaction of one member that keeps nothing.
+async fn finish_alone(batch: Batch, member: Option<oneshot::Sender<Told>>) -> Option<Held> {
+    let undone = batch.run(ROLLBACK).await;
+    if let Some(member) = member {
+        let _ = member.send(Ok(()));
+    }
+    match undone {
+        Ok(()) => Some(batch.conn),
+        // SQLite had rolled back already, or cannot: either way this connection has seen enough.
+        Err(_) => {
+            close(Some(batch.conn)).await;
+            None
+        }
+    }
+}
+
+/// Closes a connection, and waits until its locks are gone.
+async fn close(conn: Option<Held>) {
+    let Some(conn) = conn.and_then(Arc::into_inner) else { return };
+    if let Err(error) = conn.into_inner().close().await {
+        tracing::debug!("the connection that writes did not close in order: {error}");
+    }
+}
