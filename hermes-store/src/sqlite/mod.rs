@@ -16,6 +16,7 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
@@ -23,7 +24,7 @@ use sqlx::{ConnectOptions as _, SqliteConnection, SqlitePool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::StoreError;
-use crate::limits::{SQLITE_BUSY_MS, STATEMENTS_MAX, WRITE_QUEUE_MAX};
+use crate::limits::{BATCH_MAX_MS, SQLITE_BUSY_MS, STATEMENTS_MAX, WRITE_QUEUE_MAX};
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
@@ -61,6 +62,8 @@ pub struct SqliteOptions {
     pub probe: Arc<dyn LivenessProbe>,
     /// How long each kind of write waits for its turn.
     pub patience: Patience,
+    /// Longest time in which writes join one COMMIT, in milliseconds.
+    pub batch_ms: u64,
     /// Failures at the COMMITs of this handle, for tests.
     #[cfg(feature = "test-util")]
     pub faults: crate::fault::Faults,
@@ -74,6 +77,7 @@ impl std::fmt::Debug for SqliteOptions {
             .field("readers", &self.readers)
             .field("create", &self.create)
             .field("patience", &self.patience)
+            .field("batch_ms", &self.batch_ms)
             .finish_non_exhaustive()
     }
 }
@@ -90,6 +94,7 @@ impl SqliteOptions {
             clock,
             probe: Arc::new(crate::owner::ProcProbe::new()),
             patience: Patience::default(),
+            batch_ms: BATCH_MAX_MS,
             #[cfg(feature = "test-util")]
             faults: crate::fault::Faults::default(),
         }
@@ -110,6 +115,7 @@ struct Shared {
     patience: Patience,
     probe: Arc<dyn LivenessProbe>,
     changed: Arc<Notify>,
+    commits: Arc<AtomicU64>,
     #[cfg(feature = "test-util")]
     faults: crate::fault::Faults,
 }
@@ -137,6 +143,7 @@ impl SqliteStore {
         bring_up(&mut conn, options.clock.as_ref()).await?;
         let (queue, requests) = mpsc::channel(WRITE_QUEUE_MAX);
         let changed = Arc::new(Notify::new());
+        let commits = Arc::new(AtomicU64::new(0));
         let writer = Writer {
             queue: requests,
             connect: connect.clone(),
@@ -144,6 +151,8 @@ impl SqliteStore {
             identity,
             clock: options.clock,
             changed: Arc::clone(&changed),
+            commits: Arc::clone(&commits),
+            batch_ms: options.batch_ms,
         };
         // Owned through its queue: it ends with the last handle, or by `close`.
         drop(tokio::spawn(writer.run(conn)));
@@ -162,6 +171,7 @@ impl SqliteStore {
             patience: options.patience,
             probe: options.probe,
             changed,
+            commits,
             #[cfg(feature = "test-util")]
             faults: options.faults,
         };
@@ -177,6 +187,12 @@ impl SqliteStore {
             // An error says that the writer has ended already.
             let _ = closed.await;
         }
+    }
+
+    /// COMMITs of this handle's writer so far. Fewer than writes when several share one.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::Relaxed)
     }
 
     /// Connections that read.

@@ -17,6 +17,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::sqlite::SqliteConnectOptions;
@@ -27,7 +28,7 @@ use super::errors::{is_busy, map, map_commit};
 use super::guard::{self, Identity};
 use super::write::{BEGIN, Loan, Verdict, jitter};
 use crate::error::StoreError;
-use crate::limits::{BATCH_MAX_MS, BATCH_MAX_WRITES};
+use crate::limits::BATCH_MAX_WRITES;
 use crate::time::Clock;
 
 const COMMIT: &str = "COMMIT";
@@ -61,6 +62,8 @@ pub(super) struct Writer {
     pub(super) identity: Identity,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) changed: Arc<Notify>,
+    pub(super) commits: Arc<AtomicU64>,
+    pub(super) batch_ms: u64,
 }
 
 /// The savepoint of a batch.
@@ -83,8 +86,8 @@ struct Batch {
 }
 
 impl Batch {
-    fn is_full(&self) -> bool {
-        self.members.len() >= BATCH_MAX_WRITES || self.began.elapsed() >= Duration::from_millis(BATCH_MAX_MS)
+    fn is_full(&self, batch_ms: u64) -> bool {
+        self.members.len() >= BATCH_MAX_WRITES || self.began.elapsed() >= Duration::from_millis(batch_ms)
     }
 
     async fn run(&self, sql: &'static str) -> Result<(), sqlx::Error> {
@@ -212,7 +215,7 @@ impl Writer {
 
     /// Lets those join who wait already, within the limits.
     async fn join(&mut self, batch: &mut Batch, closing: &mut Vec<oneshot::Sender<()>>) -> Result<(), sqlx::Error> {
-        while !batch.is_full() {
+        while !batch.is_full(self.batch_ms) {
             match self.queue.try_recv() {
                 Ok(Request::Lend(reply)) if reply.is_closed() => {}
                 Ok(Request::Lend(reply)) => {
@@ -241,6 +244,7 @@ impl Writer {
             Err(_) => Err(again()),
         };
         if committed.is_ok() {
+            self.commits.fetch_add(1, Ordering::Relaxed);
             self.changed.notify_waiters();
             return Some(batch.tell(&committed));
         }
@@ -287,3 +291,6 @@ async fn close(conn: Option<Held>) {
         tracing::debug!("the connection that writes did not close in order: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;
