@@ -13,6 +13,7 @@ use crate::fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
 use crate::ids::{AdmissionId, ConversationId, Generation, OwnerId, SessionId, Token, TurnId};
 use crate::limits::OWNER_KEEP_MS;
 use crate::owner::OwnerInfo;
+use crate::patience::WriteKind;
 use crate::round::{JournalCall, JournalState, RecordedCall, Round};
 use crate::rules::{self, OwnerRow, conflict, invalid, ms, not_found, not_running};
 use crate::traits::LeaseStore;
@@ -368,7 +369,7 @@ impl Backend {
 #[async_trait]
 impl LeaseStore for Backend {
     async fn heartbeat(&self, owner: &OwnerInfo) -> Result<(), StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Beat).await?;
         let now = tx.now();
         sqlx::query(BEAT)
             .bind(owner.id.as_str())
@@ -405,7 +406,7 @@ impl LeaseStore for Backend {
     }
 
     async fn renew(&self, fence: &Fence, ttl_ms: u64) -> Result<(), StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Activity).await?;
         let now = tx.now();
         let ttl = ms(ttl_ms);
         let done = sqlx::query(RENEW)

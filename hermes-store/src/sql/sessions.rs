@@ -11,6 +11,7 @@ use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
 use crate::limits::PAGE_MAX_ROWS;
 use crate::message::UsageTotals;
+use crate::patience::WriteKind;
 use crate::prompt::PromptHash;
 use crate::rules::{self, invalid, not_found};
 use crate::session::{ConversationFilter, ConversationSummary, SearchHit, SessionRecord, TitleSource};
@@ -145,7 +146,7 @@ impl SessionStore for Backend {
     async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError> {
         let clean =
             rules::clean_title(title).ok_or_else(|| invalid("nothing is left of the title; give another one"))?;
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let held = self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
         let stronger = held.title_source.as_deref().and_then(TitleSource::parse).is_some_and(|held| held > source);
