@@ -74,6 +74,18 @@ pub enum StoreError {
         /// The version that is linked.
         found: String,
     },
+    /// The PostgreSQL server is too old.
+    #[error("PostgreSQL {found} is too old; 15 or newer is needed")]
+    PostgresTooOld {
+        /// The server's version.
+        found: String,
+    },
+    /// The database server cannot be reached, or ended the connection before COMMIT was sent.
+    #[error("the database server cannot be reached, or ended the connection: {detail}; try again when it is back")]
+    Unavailable {
+        /// The driver's or the server's own words.
+        detail: String,
+    },
     /// A limit of `limits` was exceeded.
     #[error("{what} exceeds the limit of {limit}")]
     Limit {
@@ -135,6 +147,8 @@ impl StoreError {
             Self::Io { .. } => "HM1016",
             Self::Stale { .. } => "HM1017",
             Self::LockLost => "HM1018",
+            Self::Unavailable { .. } => "HM1019",
+            Self::PostgresTooOld { .. } => "HM1020",
         }
     }
 }

@@ -54,8 +54,10 @@
 //! by the store, grow, and have gaps.
 
 mod admission;
+pub mod delegation;
 mod error;
 mod fence;
+pub mod history;
 mod ids;
 pub mod limits;
 mod machine;
@@ -71,11 +73,14 @@ mod session;
 mod time;
 mod traits;
 mod turn;
+pub mod work;
 
 #[cfg(feature = "test-util")]
 pub mod conformance;
 #[cfg(feature = "test-util")]
 pub mod fault;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -83,18 +88,27 @@ pub use admission::{
     ADMISSION_MACHINE, AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, Intent,
     NewAdmission, Receipt,
 };
+pub use delegation::{
+    DELEGATION_MACHINE, DelegationEnd, DelegationEvent, DelegationOutcome, DelegationRecord, DelegationState,
+    DelegationStore, NewDelegation, RESULT_DELIVERY_MACHINE, ResultClaim, ResultDelivery, ResultDeliveryEvent,
+};
 pub use error::StoreError;
 pub use fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
+pub use history::{
+    BranchOrigin, CHANGE_MACHINE, ChangeEvent, ChangeKind, ChangeStatus, Compaction, CompressionLock, HistoryChange,
+    LOCK_MACHINE, LockEvent, LockOutcome, LockState, NewBranch, Rewind, Rotation, TakeLock, ViewMark, ViewRow,
+    nth_last_user_turn,
+};
 pub use ids::{
-    AdmissionId, CallId, ConversationId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId, SessionId, Token,
-    TurnId, UuidIds,
+    AdmissionId, CallId, ChangeId, ConversationId, DelegationId, ExecutionId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId,
+    SessionId, Token, TurnId, UuidIds,
 };
 pub use machine::{IllegalTransition, Machine};
 pub use message::{
     ApiContent, MessageKind, MessagePage, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
     UsageTotals, View,
 };
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use owner::ProcProbe;
 pub use owner::{LivenessProbe, OwnerInfo};
 pub use patience::{Patience, WriteKind};
@@ -107,5 +121,10 @@ pub use session::{
     ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
 };
 pub use time::{Clock, HostClock, ManualClock};
-pub use traits::{AdmissionStore, LeaseStore, SessionStore, Store, TranscriptStore};
+pub use traits::{AdmissionStore, HistoryStore, LeaseStore, SessionStore, Store, TranscriptStore};
 pub use turn::{OpenTurn, TURN_MACHINE, TurnEnd, TurnEvent, TurnRecord, TurnStatus};
+pub use work::{
+    Epoch, EpochRecord, NewReceipt, NewWorker, OwnerState, OwnerStatus, Presence, ReceiptRecord, RecordOutcome,
+    RegisterOutcome, WORKER_MACHINE, WorkStore, WorkerEnd, WorkerEvent, WorkerFence, WorkerFilter, WorkerKind,
+    WorkerOutcome, WorkerRecord, WorkerSecret, WorkerState,
+};

@@ -36,6 +36,9 @@ pub const KEY_MAX_BYTES: usize = 1_024;
 pub const ROUND_MAX_CALLS: usize = 1_000;
 /// Most steers that one call takes; the rest waits for the next one.
 pub const STEERS_MAX: usize = 100;
+/// A beat that is newer than now by more than this says that the clock went back. By less, it only says that two
+/// transactions of a database with many writers met.
+pub const BEAT_AHEAD_MAX_MS: u64 = 15_000;
 /// The row of an owner that is retired or silent is kept this long, so that others can see that it is gone.
 pub const OWNER_KEEP_MS: u64 = 86_400_000;
 /// Longest wait of a transcript write for its turn on SQLite (reference of the store, section 7: transcript).
@@ -79,11 +82,11 @@ pub const DELEGATION_KEEP_MS: u64 = 7 * 86_400_000;
 /// A delegation that became unknown is not delivered before: whoever recovers the child may still finish it.
 pub const DELEGATION_UNKNOWN_GRACE_MS: u64 = 60_000;
 /// Life of a claim on a delivery (the Python program's limit).
-pub const DELIVERY_LEASE_MS: u64 = 300_000;
+pub const RESULT_LEASE_MS: u64 = 300_000;
 /// Most attempts to deliver one result (the Python program's limit).
-pub const DELIVERY_ATTEMPTS_MAX: i64 = 8;
+pub const RESULT_ATTEMPTS_MAX: i64 = 8;
 /// A result that was tried and is older than this is given up (the Python program's limit).
-pub const DELIVERY_AGE_MAX_MS: u64 = 48 * 3_600_000;
+pub const RESULT_AGE_MAX_MS: u64 = 48 * 3_600_000;
 /// Life of a compression lock that nobody renews (the Python program's).
 pub const COMPRESSION_LOCK_TTL_MS: u64 = 300_000;
 /// Longest time without a new try after a failed compression (the longest cooldown of the Python program).
@@ -97,11 +100,12 @@ pub const PREVIEW_LOOK_ROWS: usize = 20;
 
 const _: () = assert!(LEASE_REFRESH_MS * 3 < LEASE_TTL_MS);
 const _: () = assert!(HEARTBEAT_MS * 3 < HEARTBEAT_DEAD_MS);
+const _: () = assert!(BEAT_AHEAD_MAX_MS < HEARTBEAT_DEAD_MS);
 const _: () = assert!(LEASE_TTL_MS < LEASE_WAIT_MS);
 // A beat and a renewal that found no way in are tried again in time.
 const _: () = assert!(BUSY_BEAT_MS * 3 < HEARTBEAT_DEAD_MS);
 const _: () = assert!(BUSY_ACTIVITY_MS < BUSY_BEAT_MS && BUSY_COMPRESSION_MS < BUSY_NORMAL_MS);
 const _: () = assert!(BUSY_NORMAL_MS < SQLITE_BUSY_MS);
 const _: () = assert!(BATCH_MAX_MS * 10 < BUSY_ACTIVITY_MS);
-const _: () = assert!(DELIVERY_AGE_MAX_MS < DELEGATION_KEEP_MS);
+const _: () = assert!(RESULT_AGE_MAX_MS < DELEGATION_KEEP_MS);
 const _: () = assert!(HEARTBEAT_DEAD_MS < DELEGATION_UNKNOWN_GRACE_MS);

@@ -27,11 +27,11 @@ pub trait LivenessProbe: Send + Sync {
     fn is_provably_dead(&self, owner: &OwnerInfo) -> bool;
 }
 
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use proc::ProcProbe;
 
 /// Owners and their proof through Linux's `/proc`.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod proc {
     use std::fs;
     use std::sync::OnceLock;

@@ -17,6 +17,8 @@ pub enum WriteKind {
     Beat,
     /// The renewal of a lease: tried again long before the lease ends.
     Activity,
+    /// A lease that is given back: others wait for it.
+    Release,
     /// The swap of a compressed view: the turn can go on without it.
     Compression,
 }
@@ -25,7 +27,7 @@ pub enum WriteKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Patience {
-    /// Of [`WriteKind::Transcript`].
+    /// Of [`WriteKind::Transcript`] and [`WriteKind::Release`].
     pub transcript_ms: u64,
     /// Of [`WriteKind::Normal`].
     pub normal_ms: u64,
@@ -67,7 +69,7 @@ impl Patience {
     #[must_use]
     pub fn of(&self, kind: WriteKind) -> u64 {
         match kind {
-            WriteKind::Transcript => self.transcript_ms,
+            WriteKind::Transcript | WriteKind::Release => self.transcript_ms,
             WriteKind::Normal => self.normal_ms,
             WriteKind::Beat => self.beat_ms,
             WriteKind::Activity => self.activity_ms,
@@ -88,6 +90,7 @@ mod tests {
                 WriteKind::Normal,
                 WriteKind::Beat,
                 WriteKind::Activity,
+                WriteKind::Release,
                 WriteKind::Compression,
                 WriteKind::Transcript,
             ];

@@ -1,6 +1,8 @@
-//! The conformance suite on both stores: one test for each case and store.
+//! The conformance suite on every store: one test for each case and store.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
+
+mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,6 +46,21 @@ impl Backend for Sqlite {
     }
 }
 
+struct Postgres(support::TestSchema);
+
+impl Default for Postgres {
+    fn default() -> Self {
+        Self(support::TestSchema::new())
+    }
+}
+
+#[async_trait]
+impl Backend for Postgres {
+    async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store> {
+        Arc::new(self.0.open(clock, probe).await)
+    }
+}
+
 macro_rules! suite {
     ($($name:ident),* $(,)?) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];
@@ -59,6 +76,13 @@ macro_rules! suite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 hermes_store::conformance::run(stringify!($name), Box::new(super::Sqlite::default())).await;
+            })*
+        }
+
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                hermes_store::conformance::run(stringify!($name), Box::new(super::Postgres::default())).await;
             })*
         }
     };

@@ -10,7 +10,7 @@ use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
 use crate::ids::{ConversationId, Generation, OwnerId, Token, TurnId};
-use crate::limits::OWNER_KEEP_MS;
+use crate::limits::{BEAT_AHEAD_MAX_MS, OWNER_KEEP_MS};
 use crate::message::Role;
 use crate::owner::{LivenessProbe, OwnerInfo};
 use crate::round::{JournalCall, JournalState, RecordedCall, Round};
@@ -27,9 +27,11 @@ impl State {
     ) -> Result<ClaimOutcome, StoreError> {
         let id = &request.conversation;
         self.conv(id)?;
-        // A clock that went back must not keep anybody waiting for hours (D3): no lease and no beat is newer than now.
-        for owner in self.owners.values_mut() {
-            owner.beat_ms = owner.beat_ms.min(now);
+        // A clock that went back must not keep anybody waiting for hours (D3): no lease is longer than its life, and no
+        // beat is much newer than now.
+        let ahead = now.saturating_add(ms(BEAT_AHEAD_MAX_MS));
+        for owner in self.owners.values_mut().filter(|owner| owner.beat_ms > ahead) {
+            owner.beat_ms = now;
         }
         let Some(conv) = self.conversations.get_mut(id) else { return Err(not_found("conversation", id)) };
         let mut free_since = conv.freed_ms;

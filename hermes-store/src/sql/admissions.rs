@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, WriteTx, map};
+use super::driver::{Backend, Conn, WriteTx, map, text_in};
 use super::leases::END_TURN;
-use super::read::{admission, admission_columns, col, signed};
+use super::read::{admission, admission_columns, col, signed, text_in_or_null};
 use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
 use crate::admission::{
     AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
@@ -56,7 +56,7 @@ pub(super) async fn by_id(conn: &mut Conn, id: &AdmissionId) -> Result<Admission
     admission(&row.ok_or_else(|| not_found("admission", id))?)
 }
 
-async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), StoreError> {
+pub(super) async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), StoreError> {
     let title = new.title.as_deref().and_then(rules::clean_title);
     let source = title.is_some().then_some(TitleSource::User.as_str());
     sqlx::query(CREATE)
@@ -72,7 +72,8 @@ async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), 
     Ok(())
 }
 
-async fn admit(mut tx: WriteTx, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+/// Gives an input its place and inserts it; `None` when its request or its id is known.
+async fn enqueue(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<Option<Receipt>, StoreError> {
     let taken = sqlx::query(TAKE_PLACE).bind(input.conversation.as_str()).bind(now).fetch_optional(tx.conn()).await;
     let taken = taken.map_err(map)?.ok_or_else(|| not_found("conversation", &input.conversation))?;
     let (place, waiting): (i64, i64) = (col(&taken, 0)?, col(&taken, 1)?);
@@ -80,31 +81,62 @@ async fn admit(mut tx: WriteTx, input: NewAdmission, now: i64) -> Result<AdmitOu
         .bind(input.id.as_str())
         .bind(input.conversation.as_str())
         .bind(place)
-        .bind(&input.principal)
-        .bind(&input.request_id)
+        .bind(text_in(&input.principal))
+        .bind(text_in(&input.request_id))
         .bind(input.intent.as_str())
-        .bind(&input.payload)
+        .bind(text_in(&input.payload))
         .bind(input.submitted_by.as_str())
         .bind(now)
         .execute(tx.conn())
         .await
         .map_err(map)?;
     if inserted.rows_affected() == 0 {
-        return known(tx, input).await;
+        return Ok(None);
     }
     if waiting >= QUEUE_MAX {
         return Err(StoreError::Limit { what: "the queue of a conversation", limit: QUEUE_MAX.unsigned_abs() });
     }
-    tx.commit().await?;
-    Ok(AdmitOutcome::Accepted(Receipt {
-        admission: input.id,
-        conversation: input.conversation,
+    tx.announce(&input.conversation);
+    Ok(Some(Receipt {
+        admission: input.id.clone(),
+        conversation: input.conversation.clone(),
         seq: place,
         status: AdmissionStatus::Queued,
         outcome: None,
         generation: None,
         turn: None,
     }))
+}
+
+async fn admit(mut tx: WriteTx, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+    match enqueue(&mut tx, &input, now).await? {
+        Some(receipt) => {
+            tx.commit().await?;
+            Ok(AdmitOutcome::Accepted(receipt))
+        }
+        None => known(tx, input).await,
+    }
+}
+
+/// Accepts an input as a part of a larger change. The row of its conversation is taken already, or is new. A request
+/// that was accepted before changes nothing.
+pub(super) async fn admit_within(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+    let row = sqlx::query(BY_KEY)
+        .bind(input.conversation.as_str())
+        .bind(text_in(&input.principal))
+        .bind(text_in(&input.request_id))
+        .fetch_optional(tx.conn())
+        .await
+        .map_err(map)?;
+    if let Some(row) = row {
+        let record = admission(&row)?;
+        return match record.intent == input.intent && record.payload == input.payload {
+            true => Ok(AdmitOutcome::Replayed(record.receipt)),
+            false => Err(conflict("request", &input.request_id)),
+        };
+    }
+    let receipt = enqueue(tx, input, now).await?.ok_or_else(|| conflict("admission", &input.id))?;
+    Ok(AdmitOutcome::Accepted(receipt))
 }
 
 /// The receipt of a request that was accepted before. Writes nothing.
@@ -166,6 +198,7 @@ async fn decide(mut tx: WriteTx, receipt: Receipt) -> Result<Receipt, StoreError
         .await
         .map_err(map)?;
     sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
+    tx.announce(&receipt.conversation);
     tx.commit().await?;
     Ok(receipt)
 }
@@ -225,8 +258,8 @@ impl AdmissionStore for Backend {
         close_transcript(tx.conn(), &receipt.conversation, &turn, &end, now).await?;
         sqlx::query(END_TURN)
             .bind(turn.as_str())
-            .bind(&end.reason)
-            .bind(&end.detail)
+            .bind(text_in(&end.reason))
+            .bind(text_in_or_null(end.detail.as_deref()))
             .bind(signed(end.api_calls))
             .bind(now)
             .execute(tx.conn())

@@ -4,14 +4,16 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, map};
-use super::read::{admission, admission_columns, col, count, id, signed, word, word_or_null};
+use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, map, text_in};
+use super::read::{
+    admission, admission_columns, col, count, id, signed, text_in_or_null, text_or_null, word, word_or_null,
+};
 use super::transcript::{Touch, calls_of_turn, read_turn_answer, rows_of_turn};
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
 use crate::ids::{AdmissionId, ConversationId, Generation, OwnerId, SessionId, Token, TurnId};
-use crate::limits::OWNER_KEEP_MS;
+use crate::limits::{BEAT_AHEAD_MAX_MS, OWNER_KEEP_MS};
 use crate::owner::OwnerInfo;
 use crate::patience::WriteKind;
 use crate::round::{JournalCall, JournalState, RecordedCall, Round};
@@ -30,10 +32,10 @@ const BEAT: &str = "INSERT INTO owners (id, host, boot_id, pid, pid_start, beat_
 const PRUNE_OWNERS: &str = "DELETE FROM owners WHERE beat_ms <= $1";
 const RETIRE: &str = "UPDATE owners SET retired = 1 WHERE id = $1";
 const RELEASE_ALL: &str = "UPDATE conversations SET lease_owner = NULL, freed_ms = $2, revision = revision + 1 \
-     WHERE lease_owner = $1";
+     WHERE lease_owner = $1 RETURNING id";
 const OWNER: &str = "SELECT host, boot_id, pid, pid_start, beat_ms, retired FROM owners WHERE id = $1";
-/// No beat is from the future: the clock went back.
-const CLAMP_BEATS: &str = "UPDATE owners SET beat_ms = $1 WHERE beat_ms > $1";
+/// No beat is from the far future: the clock went back.
+const CLAMP_BEATS: &str = "UPDATE owners SET beat_ms = $1 WHERE beat_ms > $2";
 const CLAMP_LEASE: &str = "UPDATE conversations SET lease_expires_ms = $2 WHERE id = $1";
 
 const HEAD: &str = concat!(
@@ -125,7 +127,7 @@ async fn fate(conn: &mut Conn, fence: &Fence, turn: &TurnId) -> Result<Fate, Sto
     let Some(row) = row.map_err(map)? else { return Err(StoreError::Fenced { held: fence.token() }) };
     let status = word_or_null(&row, 1, AdmissionStatus::parse)?;
     Ok(Fate {
-        reason: col(&row, 0)?,
+        reason: text_or_null(&row, 0)?,
         is_unknown: status == Some(AdmissionStatus::Unknown),
         is_newest: Token(col(&row, 2)?) == fence.token(),
         is_held: col::<Option<&str>>(&row, 3)?.is_some(),
@@ -214,8 +216,8 @@ async fn read_turn(conn: &mut Conn, turn: &TurnId) -> Result<TurnRecord, StoreEr
         generation: Generation(col(&row, 3)?),
         attempt: col(&row, 4)?,
         status: word(&row, 5, TurnStatus::parse)?,
-        reason: col(&row, 6)?,
-        detail: col(&row, 7)?,
+        reason: text_or_null(&row, 6)?,
+        detail: text_or_null(&row, 7)?,
         api_calls: count(&row, 8)?,
         started_at_ms: col(&row, 9)?,
         ended_at_ms: col(&row, 10)?,
@@ -225,7 +227,7 @@ async fn read_turn(conn: &mut Conn, turn: &TurnId) -> Result<TurnRecord, StoreEr
 
 impl Backend {
     /// Whether an owner is gone: by its own word, by its silence, or by proof.
-    async fn is_gone(&self, conn: &mut Conn, owner: &OwnerId, now: i64) -> Result<bool, StoreError> {
+    pub(super) async fn is_gone(&self, conn: &mut Conn, owner: &OwnerId, now: i64) -> Result<bool, StoreError> {
         let row = sqlx::query(OWNER).bind(owner.as_str()).fetch_optional(conn).await.map_err(map)?;
         let Some(row) = row else { return Ok(false) };
         let known = OwnerRow {
@@ -337,7 +339,9 @@ impl Backend {
     ) -> Result<(ClaimOutcome, bool), StoreError> {
         let id = &request.conversation;
         let taken = take(tx.conn(), id).await?.ok_or_else(|| not_found("conversation", id))?;
-        let clamped = sqlx::query(CLAMP_BEATS).bind(now).execute(tx.conn()).await.map_err(map)?.rows_affected() > 0;
+        let ahead = now.saturating_add(ms(BEAT_AHEAD_MAX_MS));
+        let clamped = sqlx::query(CLAMP_BEATS).bind(now).bind(ahead).execute(tx.conn()).await.map_err(map)?;
+        let clamped = clamped.rows_affected() > 0;
         let free_since = match self.lease(tx, request, &taken, now).await? {
             Ok(free_since) => free_since,
             Err((held, is_cut)) => return Ok((held, clamped || is_cut)),
@@ -387,10 +391,13 @@ impl LeaseStore for Backend {
     }
 
     async fn retire(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Release).await?;
         let now = tx.now();
         sqlx::query(RETIRE).bind(owner.as_str()).execute(tx.conn()).await.map_err(map)?;
-        sqlx::query(RELEASE_ALL).bind(owner.as_str()).bind(now).execute(tx.conn()).await.map_err(map)?;
+        let freed = sqlx::query(RELEASE_ALL).bind(owner.as_str()).bind(now).fetch_all(tx.conn()).await.map_err(map)?;
+        for row in &freed {
+            tx.announce(&word(row, 0, id(ConversationId::parse))?);
+        }
         tx.commit().await
     }
 
@@ -399,7 +406,10 @@ impl LeaseStore for Backend {
         let now = tx.now();
         let (outcome, changed) = self.find(&mut tx, &request, now).await?;
         match changed {
-            true => tx.commit().await?,
+            true => {
+                tx.announce(&request.conversation);
+                tx.commit().await?;
+            }
             false => tx.rollback().await?,
         }
         Ok(outcome)
@@ -424,7 +434,7 @@ impl LeaseStore for Backend {
     }
 
     async fn release(&self, fence: &Fence) -> Result<(), StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Release).await?;
         let now = tx.now();
         sqlx::query(RELEASE)
             .bind(fence.conversation().as_str())
@@ -433,6 +443,7 @@ impl LeaseStore for Backend {
             .execute(tx.conn())
             .await
             .map_err(map)?;
+        tx.announce(fence.conversation());
         tx.commit().await
     }
 
@@ -457,6 +468,7 @@ impl LeaseStore for Backend {
         sqlx::query(QUEUE_ADMISSION).bind(turn.as_str()).execute(tx.conn()).await.map_err(map)?;
         let end = sqlx::query(END_REQUEUED).bind(turn.as_str()).bind(rules::REQUEUED).bind(now);
         end.execute(tx.conn()).await.map_err(map)?;
+        tx.announce(fence.conversation());
         tx.commit().await
     }
 
@@ -479,8 +491,8 @@ impl LeaseStore for Backend {
         }
         sqlx::query(END_TURN)
             .bind(turn.as_str())
-            .bind(&end.reason)
-            .bind(&end.detail)
+            .bind(text_in(&end.reason))
+            .bind(text_in_or_null(end.detail.as_deref()))
             .bind(signed(end.api_calls))
             .bind(now)
             .execute(tx.conn())
@@ -488,6 +500,7 @@ impl LeaseStore for Backend {
             .map_err(map)?;
         let settle = sqlx::query(SETTLE_ADMISSION).bind(turn.as_str()).bind(end.outcome.as_str());
         settle.execute(tx.conn()).await.map_err(map)?;
+        tx.announce(fence.conversation());
         tx.commit().await
     }
 
@@ -502,6 +515,7 @@ impl LeaseStore for Backend {
             };
         }
         sqlx::query(LOSE_ADMISSION).bind(turn.as_str()).execute(tx.conn()).await.map_err(map)?;
+        tx.announce(fence.conversation());
         tx.commit().await
     }
 
@@ -520,9 +534,10 @@ impl LeaseStore for Backend {
     ) -> Result<i64, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(max_wait_ms.min(crate::limits::LEASE_WAIT_MS));
         let mut pause = POLL_FIRST_MS;
+        let changed = self.changed(conversation);
         loop {
             // The waiter is registered before the row is read: no change of this process falls between the two.
-            let notified = self.changed().notified();
+            let notified = changed.notified();
             let mut notified = std::pin::pin!(notified);
             notified.as_mut().enable();
             let revision: Option<i64> = sqlx::query_scalar(REVISION)

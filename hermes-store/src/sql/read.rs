@@ -1,9 +1,11 @@
 //! From rows of the database to the store's types. What does not parse is damage, and is said to be.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use sqlx::{Decode, Row as _, Type};
 
-use super::driver::{Conn, Db, Row, map};
+use super::driver::{Conn, Db, Row, map, text_in, text_out};
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus, Intent, Receipt};
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, CallId, ConversationId, Generation, InvalidId, MessageId, OwnerId, SessionId, TurnId};
@@ -24,7 +26,7 @@ pub(super) use admission_columns;
 macro_rules! message_columns {
     () => {
         "id, session_id, turn_id, seq, role, kind, state, content, api_content, reasoning, sidecar_issuer, sidecar, \
-         finish, call_id, meta, created_ms"
+         finish, call_id, meta, created_ms, copy_of"
     };
 }
 pub(super) use message_columns;
@@ -43,6 +45,21 @@ where
     T: Decode<'r, Db> + Type<Db>,
 {
     row.try_get(index).map_err(map)
+}
+
+/// A column that holds what somebody wrote: any characters at all.
+pub(crate) fn text(row: &Row, index: usize) -> Result<String, StoreError> {
+    text_out(col(row, index)?)
+}
+
+/// As [`text`], where the column may be empty.
+pub(crate) fn text_or_null(row: &Row, index: usize) -> Result<Option<String>, StoreError> {
+    col::<Option<String>>(row, index)?.map(text_out).transpose()
+}
+
+/// What somebody wrote, to be stored where there may be nothing.
+pub(crate) fn text_in_or_null(text: Option<&str>) -> Option<Cow<'_, str>> {
+    text.map(text_in)
 }
 
 /// A column that holds a word of a closed list, or an id.
@@ -99,26 +116,17 @@ pub(crate) fn admission(row: &Row) -> Result<AdmissionRecord, StoreError> {
             generation: col::<Option<i64>>(row, 10)?.map(Generation),
             turn: word_or_null(row, 11, id(TurnId::parse))?,
         },
-        principal: col(row, 3)?,
-        request_id: col(row, 4)?,
+        principal: text(row, 3)?,
+        request_id: text(row, 4)?,
         intent: word(row, 5, Intent::parse)?,
-        payload: col(row, 6)?,
+        payload: text(row, 6)?,
         submitted_by: word(row, 7, id(OwnerId::parse))?,
         created_at_ms: col(row, 12)?,
     })
 }
 
-fn role(word: &str) -> Option<Role> {
+pub(crate) fn role(word: &str) -> Option<Role> {
     [Role::User, Role::Assistant, Role::Tool].into_iter().find(|role| role.as_str() == word)
-}
-
-fn row_state(word: &str) -> Option<RowState> {
-    match word {
-        "active" => Some(RowState::Active),
-        "compacted" => Some(RowState::Compacted),
-        "superseded" => Some(RowState::Superseded),
-        _ => None,
-    }
 }
 
 /// A row of the transcript from [`message_columns`], without its calls; and the call that it answers.
@@ -137,16 +145,17 @@ pub(crate) fn message(row: &Row) -> Result<(StoredMessage, Option<CallId>), Stor
         seq: col(row, 3)?,
         role: word(row, 4, role)?,
         kind: word(row, 5, MessageKind::parse)?,
-        state: word(row, 6, row_state)?,
-        content: col(row, 7)?,
+        state: word(row, 6, RowState::parse)?,
+        content: text(row, 7)?,
         api_content: col::<Option<Vec<u8>>>(row, 8)?.map(|bytes| ApiContent(Bytes::from(bytes))),
-        reasoning: col(row, 9)?,
+        reasoning: text_or_null(row, 9)?,
         sidecar,
-        finish: col(row, 12)?,
+        finish: text_or_null(row, 12)?,
         calls: Vec::new(),
         answers: None,
         meta,
         created_at_ms: col(row, 15)?,
+        copy_of: word_or_null(row, 16, id(MessageId::parse))?,
     };
     Ok((stored, word_or_null(row, 13, id(CallId::parse))?))
 }
@@ -181,9 +190,9 @@ pub(crate) fn call(row: &Row) -> Result<CallRow, StoreError> {
         new: NewCall {
             call: word(row, 0, id(CallId::parse))?,
             result: word(row, 1, id(MessageId::parse))?,
-            provider_id: col(row, 2)?,
-            name: col(row, 3)?,
-            arguments: col(row, 4)?,
+            provider_id: text(row, 2)?,
+            name: text(row, 3)?,
+            arguments: text(row, 4)?,
             replay: word(row, 5, ReplaySafety::parse)?,
             preset: None,
         },
@@ -200,6 +209,11 @@ const CALLS_OF_PAGE: &str = concat!(
     " FROM calls WHERE conversation_id = $1 AND result_seq BETWEEN $2 AND $3 ORDER BY result_seq"
 );
 
+/// The calls of copied rounds, by their results: those stand behind the round, as they did behind the first one.
+const CALLS_OF_COPIES: &str = "SELECT c.id, c.result_id, c.provider_id, c.name, c.arguments, c.replay, c.state, \
+     c.outcome, c.assistant_id, c.written_ms FROM messages m JOIN calls c ON c.id = m.call_id \
+     WHERE m.conversation_id = $1 AND m.seq BETWEEN $2 AND $3 AND m.copy_of IS NOT NULL ORDER BY m.seq";
+
 /// Joins the calls to rows that were read in the same snapshot.
 pub(crate) async fn join_calls(
     conn: &mut Conn,
@@ -212,8 +226,18 @@ pub(crate) async fn join_calls(
     };
     // The results of a round stand right behind it.
     let (from, to) = (first.0.seq, last.0.seq.saturating_add(size(ROUND_MAX_CALLS)));
-    let calls = sqlx::query(CALLS_OF_PAGE).bind(conversation.as_str()).bind(from).bind(to).fetch_all(conn).await;
-    let calls: Vec<CallRow> = calls.map_err(map)?.iter().map(call).collect::<Result<_, _>>()?;
+    let calls = sqlx::query(CALLS_OF_PAGE).bind(conversation.as_str()).bind(from).bind(to).fetch_all(&mut *conn).await;
+    let mut calls: Vec<CallRow> = calls.map_err(map)?.iter().map(call).collect::<Result<_, _>>()?;
+    if rows.iter().any(|(row, _)| row.copy_of.is_some()) {
+        let copied = sqlx::query(CALLS_OF_COPIES).bind(conversation.as_str()).bind(from).bind(to).fetch_all(conn).await;
+        let mut seen: std::collections::HashSet<_> = calls.iter().map(|call| call.new.call.clone()).collect();
+        for one in copied.map_err(map)?.iter().map(call) {
+            let one = one?;
+            if seen.insert(one.new.call.clone()) {
+                calls.push(one);
+            }
+        }
+    }
     let mut by_row: std::collections::HashMap<&str, Vec<StoredCall>> = std::collections::HashMap::new();
     let mut by_id: std::collections::HashMap<&str, &CallRow> = std::collections::HashMap::new();
     for one in &calls {
@@ -221,7 +245,8 @@ pub(crate) async fn join_calls(
         by_id.insert(one.new.call.as_str(), one);
     }
     let join = |(mut row, answers): (StoredMessage, Option<CallId>)| {
-        row.calls = by_row.remove(row.id.as_str()).unwrap_or_default();
+        let first = row.copy_of.as_ref().unwrap_or(&row.id);
+        row.calls = by_row.get(first.as_str()).cloned().unwrap_or_default();
         row.answers = answers.and_then(|call| by_id.get(call.as_str()).map(|call| call.stored()));
         row
     };

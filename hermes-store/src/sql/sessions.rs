@@ -31,15 +31,16 @@ macro_rules! summary {
 
 const LIST: &str = summary!(
     "WHERE ($1 IS NULL OR c.profile = $1) AND ($2 IS NULL OR c.source = $2) AND ($3 IS NULL OR c.activity_ms < $3) \
-     AND ($4 IS NULL OR substr(c.id, 1, $5) = $4) AND ($6 = 0 OR c.title = $7) \
+     AND ($4 IS NULL OR substr(c.id, 1, CAST($5 AS INTEGER)) = $4) AND ($6 = 0 OR c.title = $7) \
      ORDER BY c.activity_ms DESC, c.id DESC LIMIT $8"
 );
 const ONE: &str = summary!("WHERE c.id = $1");
 const SESSION: &str = "SELECT conversation_id, parent_id, provider, model, cwd, prompt_hash, tools_hash, started_ms, \
      ended_ms, end_reason FROM sessions WHERE id = $1";
 const SET_TITLE: &str = "UPDATE conversations SET title = $2, title_source = $3 WHERE id = $1";
-const USAGE: &str = "SELECT provider, model, task, COUNT(*), SUM(1 - known), SUM(input), SUM(output), SUM(cache_read), \
-     SUM(cache_write), SUM(reasoning) FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task \
+const USAGE: &str = "SELECT provider, model, task, COUNT(*), CAST(SUM(1 - known) AS BIGINT), CAST(SUM(input) AS BIGINT), \
+     CAST(SUM(output) AS BIGINT), CAST(SUM(cache_read) AS BIGINT), CAST(SUM(cache_write) AS BIGINT), \
+     CAST(SUM(reasoning) AS BIGINT) FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task \
      ORDER BY provider, model, task";
 const EXISTS: &str = "SELECT COUNT(*) FROM conversations WHERE id = $1";
 const NEXT_GENERATION: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, 1) \
@@ -59,7 +60,9 @@ const BURY: &str = "INSERT INTO tombstones (id, token, generation, seq, place) \
      place = excluded.place";
 const PROMPTS_OF: &str = "SELECT prompt_hash, tools_hash FROM sessions WHERE conversation_id = $1";
 /// In this order: what refers goes before what is referred to.
-const DELETE: [&str; 7] = [
+const DELETE: [&str; 9] = [
+    "DELETE FROM history_changes WHERE conversation_id = $1",
+    "DELETE FROM compression_locks WHERE conversation_id = $1",
     "DELETE FROM calls WHERE conversation_id = $1",
     "DELETE FROM messages WHERE conversation_id = $1",
     "DELETE FROM usage_log WHERE conversation_id = $1",
@@ -68,6 +71,8 @@ const DELETE: [&str; 7] = [
     "DELETE FROM admissions WHERE conversation_id = $1",
     "DELETE FROM conversations WHERE id = $1",
 ];
+/// Holds the row, so that the next statement sees every session that refers to it.
+const TAKE_PROMPT: &str = "UPDATE prompts SET hash = hash WHERE hash = $1";
 const DELETE_PROMPT: &str = "DELETE FROM prompts WHERE hash = $1 AND NOT EXISTS \
      (SELECT 1 FROM sessions WHERE prompt_hash = $1) AND NOT EXISTS (SELECT 1 FROM sessions WHERE tools_hash = $1)";
 
@@ -177,6 +182,8 @@ impl SessionStore for Backend {
         if let Some(waiting) = waiting {
             return Err(invalid(format!("input {waiting} of the conversation is not over")));
         }
+        super::work::forget(tx.conn(), id).await?;
+        super::delegations::forget(tx.conn(), id).await?;
         sqlx::query(BURY).bind(id.as_str()).execute(tx.conn()).await.map_err(map)?;
         let sessions = sqlx::query(PROMPTS_OF).bind(id.as_str()).fetch_all(tx.conn()).await.map_err(map)?;
         for statement in DELETE {
@@ -188,7 +195,8 @@ impl SessionStore for Backend {
             hashes.insert(col::<String>(row, 1)?);
         }
         for hash in hashes {
-            sqlx::query(DELETE_PROMPT).bind(hash).execute(tx.conn()).await.map_err(map)?;
+            sqlx::query(TAKE_PROMPT).bind(&hash).execute(tx.conn()).await.map_err(map)?;
+            sqlx::query(DELETE_PROMPT).bind(&hash).execute(tx.conn()).await.map_err(map)?;
         }
         tx.commit().await
     }

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::Connection as _;
 
-use super::driver::{Backend, Conn, WriteTx, map};
+use super::driver::{Backend, Conn, WriteTx, map, text_in};
 use super::leases::take;
 use super::read::{
     CallRow, admission, admission_columns, call, call_columns, col, id, join_calls, message, message_columns, signed,
-    size, word_or_null,
+    size, text_in_or_null, word_or_null,
 };
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
@@ -66,14 +66,16 @@ const ANSWER: &str = concat!(
     "SELECT ",
     message_columns!(),
     " FROM messages WHERE turn_id = $1 AND role = 'assistant' AND kind = 'normal' AND has_calls = 0 \
-     ORDER BY seq DESC LIMIT 1"
+     AND copy_of IS NULL ORDER BY seq DESC LIMIT 1"
 );
 
 const INSERT_USAGE: &str = "INSERT INTO usage_log (attempt, conversation_id, provider, model, task, input, output, \
      cache_read, cache_write, reasoning, known) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
      ON CONFLICT (attempt) DO NOTHING";
 
-const INSERT_PROMPT: &str = "INSERT INTO prompts (hash, bytes) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING";
+/// The update changes nothing; on PostgreSQL it holds the row, so that nobody deletes it before the session refers to it.
+const INSERT_PROMPT: &str = "INSERT INTO prompts (hash, bytes) VALUES ($1, $2) \
+     ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash WHERE 1 = 0";
 const PROMPT: &str = "SELECT bytes FROM prompts WHERE hash = $1";
 const INSERT_SESSION: &str = "INSERT INTO sessions (id, conversation_id, parent_id, provider, model, cwd, prompt_hash, \
      tools_hash, first_seq, started_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO NOTHING";
@@ -81,7 +83,6 @@ const SAME_SESSION: &str = "SELECT parent_id, provider, model, cwd, prompt_hash,
      WHERE id = $1 AND conversation_id = $2 AND ended_ms IS NULL";
 const CHANGE_SESSION: &str = "UPDATE sessions SET provider = $3, model = $4, cwd = $5, prompt_hash = $6, tools_hash = $7 \
      WHERE id = $1 AND conversation_id = $2 AND ended_ms IS NULL";
-const END_PARENT: &str = "UPDATE sessions SET ended_ms = $2, end_reason = $3 WHERE id = $1";
 const SET_TIP: &str = "UPDATE conversations SET tip = $2 WHERE id = $1";
 const SET_SESSION: &str = "UPDATE turns SET session_id = $2 WHERE id = $1";
 
@@ -111,13 +112,13 @@ const PAGE_DISPLAY: &str = concat!(
     "SELECT ",
     message_columns!(),
     " FROM messages WHERE conversation_id = $1 AND seq > $2 AND state <> 'superseded' AND kind <> 'hidden' \
-     ORDER BY seq LIMIT $3"
+     AND copy_of IS NULL ORDER BY seq LIMIT $3"
 );
 const PAGE_DISPLAY_END: &str = concat!(
     "SELECT ",
     message_columns!(),
     " FROM messages WHERE conversation_id = $1 AND seq > $2 AND state <> 'superseded' AND kind <> 'hidden' \
-     ORDER BY seq DESC LIMIT $3"
+     AND copy_of IS NULL ORDER BY seq DESC LIMIT $3"
 );
 
 /// What a fenced write needs of the conversation's row, beside the fence itself.
@@ -142,7 +143,7 @@ impl Touch {
             is_activity: true,
             reserve: size(rows.len()),
             shown: size(rows.iter().filter(|row| is_shown(row.kind)).count()),
-            preview: rules::preview_of(rows),
+            preview: rules::preview_of(rows.iter()),
         }
     }
 }
@@ -150,8 +151,9 @@ impl Touch {
 /// The conversation's row after the fence.
 pub(super) struct Fenced {
     /// The last reserved place.
-    seq: i64,
-    tip: Option<SessionId>,
+    pub(super) seq: i64,
+    pub(super) tip: Option<SessionId>,
+    pub(super) open_turn: Option<TurnId>,
     pub(super) title: Option<String>,
     pub(super) title_source: Option<String>,
 }
@@ -188,15 +190,16 @@ impl Backend {
             .await
             .map_err(map)?;
         let row = row.ok_or(StoreError::Fenced { held: fence.token() })?;
-        if let Some(turn) = turn {
-            let open: Option<TurnId> = word_or_null(&row, 2, id(TurnId::parse))?;
-            if open.as_ref() != Some(turn) {
-                return Err(not_running(turn));
-            }
+        let open_turn: Option<TurnId> = word_or_null(&row, 2, id(TurnId::parse))?;
+        if let Some(turn) = turn
+            && open_turn.as_ref() != Some(turn)
+        {
+            return Err(not_running(turn));
         }
         Ok(Fenced {
             seq: col(&row, 0)?,
             tip: word_or_null(&row, 1, id(SessionId::parse))?,
+            open_turn,
             title: col(&row, 3)?,
             title_source: col(&row, 4)?,
         })
@@ -229,12 +232,12 @@ async fn insert(
         .bind(seq)
         .bind(row.role.as_str())
         .bind(row.kind.as_str())
-        .bind(&row.content)
+        .bind(text_in(&row.content))
         .bind(row.api_content.as_ref().map(|api| api.0.as_ref()))
-        .bind(&row.reasoning)
+        .bind(text_in_or_null(row.reasoning.as_deref()))
         .bind(row.sidecar.as_ref().map(|sidecar| sidecar.issuer.as_str()))
         .bind(row.sidecar.as_ref().map(|sidecar| sidecar.bytes.as_ref()))
-        .bind(&row.finish)
+        .bind(text_in_or_null(row.finish.as_deref()))
         .bind(i64::from(has_calls))
         .bind(meta_text(row.meta.as_ref()))
         .bind(digest)
@@ -243,6 +246,19 @@ async fn insert(
         .await
         .map_err(map)?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Inserts a row that no earlier write may have brought.
+pub(super) async fn insert_new(
+    conn: &mut Conn,
+    place: Place<'_>,
+    seq: i64,
+    row: &NewMessage,
+) -> Result<(), StoreError> {
+    match insert(conn, place, seq, row, false, &row.digest()).await? {
+        true => Ok(()),
+        false => Err(conflict("message", &row.id)),
+    }
 }
 
 /// Fails unless the row is stored already, in this conversation, with these bytes (I17). Returns its turn.
@@ -332,7 +348,7 @@ async fn settle(
     }
     sqlx::query(INSERT_RESULT)
         .bind(call.as_str())
-        .bind(&result.content)
+        .bind(text_in(&result.content))
         .bind(meta_text(result.meta.as_ref()))
         .bind(&digest)
         .bind(now)
@@ -395,32 +411,52 @@ pub(super) async fn read_turn_answer(conn: &mut Conn, turn: &TurnId) -> Result<O
 
 /// The bytes of a session's prompt and tools, once each.
 async fn insert_prompts(conn: &mut Conn, new: &NewSession) -> Result<(), StoreError> {
-    for prompt in [&new.prompt, &new.tools] {
+    let mut prompts = [&new.prompt, &new.tools];
+    // Rows that several transactions may hold are taken in one order.
+    prompts.sort_by_key(|prompt| prompt.hash().as_str());
+    for prompt in prompts {
         let insert = sqlx::query(INSERT_PROMPT).bind(prompt.hash().as_str()).bind(prompt.bytes().as_ref());
         insert.execute(&mut *conn).await.map_err(map)?;
     }
     Ok(())
 }
 
-/// Makes a session the tip: prompt bytes, session row, tip, in this order. False when it was opened before.
+/// Makes the first session of a conversation the tip, or recognises it.
 async fn open(
     conn: &mut Conn,
     place: Place<'_>,
     new: &NewSession,
     tip: Option<&SessionId>,
     first_seq: i64,
-    parent_end: Option<&str>,
 ) -> Result<(), StoreError> {
     let repeats = tip == Some(&new.id);
     if !repeats && new.parent.as_ref() != tip {
         return Err(conflict("the parent of session", &new.id));
     }
-    if tip.is_none() && new.id != place.conversation.first_session() {
-        return Err(invalid("the first session of a conversation has the conversation's id"));
-    }
     if repeats {
         return same_session(conn, place, new).await;
     }
+    if tip.is_some() {
+        return Err(invalid(rules::ONLY_ROTATE));
+    }
+    if new.id != place.conversation.first_session() {
+        return Err(invalid("the first session of a conversation has the conversation's id"));
+    }
+    insert_session(conn, place, new, first_seq).await?;
+    let set = sqlx::query(SET_TIP).bind(place.conversation.as_str()).bind(new.id.as_str());
+    set.execute(&mut *conn).await.map_err(map)?;
+    let set = sqlx::query(SET_SESSION).bind(place.turn.as_str()).bind(new.id.as_str());
+    set.execute(conn).await.map_err(map)?;
+    Ok(())
+}
+
+/// The bytes of a session's prompt and tools, then its row.
+pub(super) async fn insert_session(
+    conn: &mut Conn,
+    place: Place<'_>,
+    new: &NewSession,
+    first_seq: i64,
+) -> Result<(), StoreError> {
     insert_prompts(conn, new).await?;
     let inserted = sqlx::query(INSERT_SESSION)
         .bind(new.id.as_str())
@@ -433,20 +469,33 @@ async fn open(
         .bind(new.tools.hash().as_str())
         .bind(first_seq)
         .bind(place.now)
-        .execute(&mut *conn)
+        .execute(conn)
         .await
         .map_err(map)?;
-    if inserted.rows_affected() == 0 {
-        return Err(conflict("session", &new.id));
+    match inserted.rows_affected() {
+        0 => Err(conflict("session", &new.id)),
+        _ => Ok(()),
     }
-    if let Some(parent) = tip {
-        let end = sqlx::query(END_PARENT).bind(parent.as_str()).bind(place.now).bind(parent_end);
-        end.execute(&mut *conn).await.map_err(map)?;
-    }
-    let set = sqlx::query(SET_TIP).bind(place.conversation.as_str()).bind(new.id.as_str());
-    set.execute(&mut *conn).await.map_err(map)?;
-    let set = sqlx::query(SET_SESSION).bind(place.turn.as_str()).bind(new.id.as_str());
-    set.execute(conn).await.map_err(map)?;
+}
+
+/// Gives the tip another prompt, model, tool list or directory.
+pub(super) async fn change_session(
+    conn: &mut Conn,
+    conversation: &ConversationId,
+    session: &NewSession,
+) -> Result<(), StoreError> {
+    insert_prompts(conn, session).await?;
+    sqlx::query(CHANGE_SESSION)
+        .bind(session.id.as_str())
+        .bind(conversation.as_str())
+        .bind(&session.provider)
+        .bind(&session.model)
+        .bind(&session.cwd)
+        .bind(session.prompt.hash().as_str())
+        .bind(session.tools.hash().as_str())
+        .execute(conn)
+        .await
+        .map_err(map)?;
     Ok(())
 }
 
@@ -484,9 +533,9 @@ async fn insert_calls(
             .bind(seq)
             .bind(call.result.as_str())
             .bind(result_seq)
-            .bind(&call.provider_id)
-            .bind(&call.name)
-            .bind(&call.arguments)
+            .bind(text_in(&call.provider_id))
+            .bind(text_in(&call.name))
+            .bind(text_in(&call.arguments))
             .bind(call.replay.as_str())
             .bind(place.now)
             .execute(&mut *conn)
@@ -533,7 +582,7 @@ impl TranscriptStore for Backend {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        parent_end: Option<&str>,
+        _parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
         rules::check_rows(&rows)?;
@@ -542,7 +591,7 @@ impl TranscriptStore for Backend {
         let fenced = self.fence(&mut tx, fence, Some(turn), Touch::rows(now, &rows)).await?;
         let place = Place { conversation: fence.conversation(), session: &session.id, turn, seq: fenced.seq, now };
         let before = fenced.seq - size(rows.len());
-        open(tx.conn(), place, &session, fenced.tip.as_ref(), before, parent_end).await?;
+        open(tx.conn(), place, &session, fenced.tip.as_ref(), before).await?;
         append(tx.conn(), place, &rows).await?;
         tx.commit().await
     }
@@ -555,18 +604,7 @@ impl TranscriptStore for Backend {
         if fenced.tip.as_ref() != Some(&session.id) {
             return Err(conflict("session", &session.id));
         }
-        insert_prompts(tx.conn(), &session).await?;
-        sqlx::query(CHANGE_SESSION)
-            .bind(session.id.as_str())
-            .bind(fence.conversation().as_str())
-            .bind(&session.provider)
-            .bind(&session.model)
-            .bind(&session.cwd)
-            .bind(session.prompt.hash().as_str())
-            .bind(session.tools.hash().as_str())
-            .execute(tx.conn())
-            .await
-            .map_err(map)?;
+        change_session(tx.conn(), fence.conversation(), &session).await?;
         tx.commit().await
     }
 

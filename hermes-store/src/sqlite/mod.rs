@@ -24,6 +24,7 @@ use sqlx::{ConnectOptions as _, SqliteConnection, SqlitePool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::StoreError;
+use crate::ids::ConversationId;
 use crate::limits::{BATCH_MAX_MS, SQLITE_BUSY_MS, STATEMENTS_MAX, WRITE_QUEUE_MAX};
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
@@ -206,7 +207,7 @@ impl SqliteStore {
     }
 
     /// Told of every change that this process makes.
-    fn changed(&self) -> &Notify {
+    fn changed(&self, _: &ConversationId) -> &Notify {
         &self.shared.changed
     }
 

@@ -14,7 +14,7 @@ use crate::session::SearchHit;
 
 const SEARCH: &str = "SELECT m.conversation_id, c.title, m.id, m.seq, m.role, m.content, m.created_ms \
      FROM messages m JOIN conversations c ON c.id = m.conversation_id \
-     WHERE m.state <> 'superseded' AND m.kind <> 'hidden' AND ($2 IS NULL OR c.profile = $2) \
+     WHERE m.state <> 'superseded' AND m.kind <> 'hidden' AND m.copy_of IS NULL AND ($2 IS NULL OR c.profile = $2) \
      AND instr(lower(m.content), $1) > 0 ORDER BY m.created_ms DESC, m.conversation_id DESC, m.seq DESC LIMIT $3";
 
 impl SqliteStore {

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use super::Shared;
 use super::writer::{Request, Told};
 use crate::error::StoreError;
+use crate::ids::ConversationId;
 use crate::limits::SQLITE_BUSY_MS;
 use crate::patience::WriteKind;
 
@@ -107,6 +108,10 @@ impl WriteTx {
     pub(super) fn conn(&mut self) -> &mut SqliteConnection {
         &mut self.loan.conn
     }
+
+    /// Says that others may wait for what this change brings about. On this database every COMMIT wakes all of this
+    /// process, and other processes look by themselves.
+    pub(super) fn announce(&mut self, _: &ConversationId) {}
 
     /// Makes the change durable and wakes those who wait for one.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
