@@ -6,10 +6,13 @@
 // A failed case ends its test by a panic, like any test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
+mod history;
+mod delegations;
 mod inputs;
 mod listing;
 mod ownership;
 mod transcript;
+mod work;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -133,6 +136,46 @@ cases! {
     listing::search_finds_what_people_see,
     listing::i08_a_deleted_conversation_keeps_its_counters,
     listing::route_generations_only_grow,
+    history::i20_a_rotation_moves_the_tip_and_keeps_the_parent,
+    history::i17_a_rotation_may_be_repeated,
+    history::s32_a_refused_compression_changes_nothing,
+    history::s33_rows_that_arrive_meanwhile_are_carried_once,
+    history::s34_one_of_two_compressors_commits,
+    history::s34_a_lock_ends_with_its_lease,
+    history::a_failed_compression_is_waited_out,
+    history::s35_after_many_compressions_each_row_is_seen_once,
+    history::s38_a_rewind_is_taken_back_whole,
+    history::s38_a_rewind_that_something_followed_stays,
+    history::s38_history_is_not_changed_under_an_input,
+    history::s37_a_branch_goes_its_own_way,
+    history::i08_a_deleted_history_leaves_nothing_behind,
+    work::s41_receipts_come_in_order_and_once,
+    work::s41_a_receipt_is_answered_after_the_end,
+    work::s42_an_adoption_needs_secret_and_generation,
+    work::s42_a_proof_is_given_to_who_has_the_secret,
+    work::s46_a_task_has_one_worker_that_is_not_over,
+    work::s46_one_of_many_registers_the_task,
+    work::i17_a_registration_may_be_repeated,
+    work::s39_a_conversation_with_a_worker_is_not_deleted,
+    work::i07_a_worker_of_a_conversation_needs_its_fence,
+    work::i10_workers_of_an_owner_that_is_gone_become_unknown,
+    work::workers_are_listed_and_forgotten,
+    work::limits_of_workers_are_kept,
+    work::i08_epochs_only_grow,
+    work::owners_say_what_they_are,
+    delegations::a_task_is_given_away_with_its_input,
+    delegations::i07_a_delegation_needs_the_fence_of_a_side,
+    delegations::i16_a_delegation_ends_once,
+    delegations::a_cancel_takes_the_queued_input_back,
+    delegations::s43_a_result_reaches_the_parent_once,
+    delegations::s43_one_of_many_carriers_gets_the_result,
+    delegations::s43_a_late_owner_of_an_unknown_one_ends_it_once,
+    delegations::s43_a_delivered_one_is_never_opened_again,
+    delegations::a_recovered_child_keeps_its_delegation,
+    delegations::a_turn_may_take_the_result_itself,
+    delegations::a_result_that_cannot_be_delivered_is_given_up,
+    delegations::an_undelivered_result_is_never_forgotten,
+    delegations::s39_a_conversation_with_a_delegation_is_not_deleted,
 }
 
 /// Runs one case on a fresh storage.
@@ -278,6 +321,10 @@ impl World {
     /// Another handle of the same storage, as another process would have.
     pub async fn another(&self) -> Arc<dyn Store> {
         self.backend.open(self.clock.clone(), self.probe.clone()).await
+    }
+
+    fn clock_ms(&self) -> i64 {
+        self.clock.now_ms()
     }
 
     fn fresh(&self, kind: &str) -> String {

@@ -108,6 +108,18 @@ id_type!(
     /// One process (or one worker in it) that may own leases.
     OwnerId
 );
+id_type!(
+    /// One change of history (a rotation, a compaction, a rewind). Minted by the writer.
+    ChangeId
+);
+id_type!(
+    /// One execution of a task by a worker.
+    ExecutionId
+);
+id_type!(
+    /// One task that a conversation gave to another.
+    DelegationId
+);
 
 impl ConversationId {
     /// The id of the conversation's first session: the same text.
@@ -153,6 +165,12 @@ pub enum IdKind {
     Call,
     /// [`OwnerId`]
     Owner,
+    /// [`ChangeId`]
+    Change,
+    /// [`ExecutionId`]
+    Execution,
+    /// [`DelegationId`]
+    Delegation,
     /// The id of one request to a model, by which usage is counted once.
     Attempt,
 }
@@ -187,6 +205,9 @@ mint!(
     message Message MessageId,
     call Call CallId,
     owner Owner OwnerId,
+    change Change ChangeId,
+    execution Execution ExecutionId,
+    delegation Delegation DelegationId,
 );
 
 fn clean(text: &str) -> String {

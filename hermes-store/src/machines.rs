@@ -3,7 +3,16 @@
 use crate::machine::Machine;
 
 /// Every machine of the store.
-pub const ALL: &[&Machine] = &[&crate::ADMISSION_MACHINE, &crate::TURN_MACHINE, &crate::CALL_MACHINE];
+pub const ALL: &[&Machine] = &[
+    &crate::ADMISSION_MACHINE,
+    &crate::TURN_MACHINE,
+    &crate::CALL_MACHINE,
+    &crate::CHANGE_MACHINE,
+    &crate::LOCK_MACHINE,
+    &crate::WORKER_MACHINE,
+    &crate::DELEGATION_MACHINE,
+    &crate::RESULT_DELIVERY_MACHINE,
+];
 
 /// The page `machines.md`: one diagram for each machine, printed from its table.
 #[must_use]
@@ -71,4 +80,9 @@ mod tests {
     total!(admissions_are_total, crate::ADMISSION_MACHINE, AdmissionStatus, AdmissionEvent);
     total!(turns_are_total, crate::TURN_MACHINE, TurnStatus, TurnEvent);
     total!(calls_are_total, crate::CALL_MACHINE, JournalState, JournalEvent);
+    total!(changes_are_total, crate::CHANGE_MACHINE, ChangeStatus, ChangeEvent);
+    total!(locks_are_total, crate::LOCK_MACHINE, LockState, LockEvent);
+    total!(workers_are_total, crate::WORKER_MACHINE, WorkerState, WorkerEvent);
+    total!(delegations_are_total, crate::DELEGATION_MACHINE, DelegationState, DelegationEvent);
+    total!(results_are_total, crate::RESULT_DELIVERY_MACHINE, ResultDelivery, ResultDeliveryEvent);
 }

@@ -5,10 +5,13 @@
 //! a test is dropping the engine and keeping the store.
 
 mod admissions;
+mod delegations;
+mod history;
 mod leases;
 mod sessions;
 mod state;
 mod transcript;
+mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

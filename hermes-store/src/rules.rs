@@ -18,6 +18,9 @@ use crate::turn::TurnEnd;
 /// The end reason of a turn whose admission was put back.
 pub(crate) const REQUEUED: &str = "requeued";
 
+/// Why a child is not opened beside the rules of a compression.
+pub(crate) const ONLY_ROTATE: &str = "the conversation has a session; it goes on in a child by a rotation";
+
 /// A limit in milliseconds as the signed number that times are.
 pub(crate) fn ms(limit: u64) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
@@ -39,7 +42,7 @@ pub(crate) fn not_running(turn: &TurnId) -> StoreError {
     invalid(format!("turn {turn} is not the running turn of its conversation; claim it again"))
 }
 
-fn limit(what: &'static str, size: usize, most: usize) -> Result<(), StoreError> {
+pub(crate) fn limit(what: &'static str, size: usize, most: usize) -> Result<(), StoreError> {
     if size > most {
         return Err(StoreError::Limit { what, limit: most as u64 });
     }
@@ -174,8 +177,8 @@ pub(crate) fn preview(content: &str) -> Option<String> {
 
 /// The preview that these rows give to a conversation that has none.
 #[cfg(feature = "sqlite")]
-pub(crate) fn preview_of(rows: &[NewMessage]) -> Option<String> {
-    rows.iter().filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
+pub(crate) fn preview_of<'a>(rows: impl Iterator<Item = &'a NewMessage>) -> Option<String> {
+    rows.filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
 }
 
 /// Text around the first match, without regard to the case of ASCII letters; `None` when there is none.

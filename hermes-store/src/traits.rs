@@ -8,7 +8,10 @@ use async_trait::async_trait;
 use crate::admission::{AdmissionRecord, AdmitOutcome, NewAdmission, Receipt};
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimRequest, Fence};
-use crate::ids::{AdmissionId, CallId, ConversationId, Generation, OwnerId, SessionId, TurnId};
+use crate::history::{
+    BranchOrigin, Compaction, CompressionLock, HistoryChange, LockOutcome, NewBranch, Rewind, Rotation, TakeLock,
+};
+use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, OwnerId, SessionId, TurnId};
 use crate::message::{MessagePage, NewMessage, StoredMessage, UsageDelta, UsageTotals, View};
 use crate::owner::OwnerInfo;
 use crate::prompt::{PromptHash, PromptSnapshot};
@@ -144,11 +147,11 @@ pub trait LeaseStore: Send + Sync {
 /// The transcript: what happened.
 #[async_trait]
 pub trait TranscriptStore: Send + Sync {
-    /// Opens a session (prompt bytes, session row, and the tip, in this order, one transaction) and appends its first
-    /// rows. A parent is closed with `parent_end`.
+    /// Opens the first session of a conversation (prompt bytes, session row, and the tip, in this order, one
+    /// transaction) and appends its first rows. A later one is opened by [`HistoryStore::rotate`].
     ///
     /// # Errors
-    /// [`StoreError::Fenced`], [`StoreError::Conflict`].
+    /// [`StoreError::Fenced`], [`StoreError::Conflict`]; [`StoreError::Invalid`] when the conversation has a session.
     async fn open_session(
         &self,
         fence: &Fence,
@@ -239,6 +242,104 @@ pub trait TranscriptStore: Send + Sync {
     async fn prompt(&self, hash: &PromptHash) -> Result<PromptSnapshot, StoreError>;
 }
 
+/// Changes of history. [`crate::history`] says what each of them means.
+#[async_trait]
+pub trait HistoryStore: Send + Sync {
+    /// Takes the lock on the compression of the tip session, or says who holds it, or until when a failure is waited
+    /// out. The same holder again gets the same lock, with a new life. Ends with the lease.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Stale`] when the session is not the tip; [`StoreError::Limit`] for a holder
+    /// that is too long.
+    async fn take_compression_lock(&self, fence: &Fence, take: TakeLock) -> Result<LockOutcome, StoreError>;
+
+    /// Lengthens a lock to `ttl_ms` from now. Works on one that has expired and that nobody took.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::LockLost`].
+    async fn renew_compression_lock(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        ttl_ms: u64,
+    ) -> Result<(), StoreError>;
+
+    /// Gives a lock back. One that was lost already is no error.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn release_compression_lock(&self, fence: &Fence, lock: &CompressionLock) -> Result<(), StoreError>;
+
+    /// Writes down that a compression failed, so that none is tried for `cooldown_ms` (at most
+    /// [`crate::limits::COMPRESSION_COOLDOWN_MAX_MS`]; a longer wait that is stored already stays), and gives the lock
+    /// back. Returns when the next one may be tried, in milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::LockLost`].
+    async fn fail_compression(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        cooldown_ms: u64,
+        error: &str,
+    ) -> Result<i64, StoreError>;
+
+    /// Closes the tip session with `compression`, opens its child with the rows of the change and those that arrived
+    /// after its mark, and moves the tip. The parent's rows become `compacted` and keep their bytes; the title stays.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::LockLost`]; [`StoreError::Stale`] when the view is not the one of the mark;
+    /// [`StoreError::Conflict`] for an id that is in use; [`StoreError::Invalid`] when the new view is not smaller or
+    /// splits a call from its result, when a call is open, or while an input is unknown.
+    async fn rotate(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        rotation: Rotation,
+    ) -> Result<HistoryChange, StoreError>;
+
+    /// The same in place: the session stays, its rows become `compacted`, the new ones stand behind them.
+    ///
+    /// # Errors
+    /// As [`HistoryStore::rotate`].
+    async fn compact(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        compaction: Compaction,
+    ) -> Result<HistoryChange, StoreError>;
+
+    /// Undoes the end of the view. Its rows become `superseded`: neither a model nor a person sees them.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Stale`] when the view is not exactly the one of the mark;
+    /// [`StoreError::Conflict`] for an id that is in use; [`StoreError::Invalid`] while a turn is open or an input is
+    /// unknown, for a row that is not in the view or is a result, and beyond a summary.
+    async fn rewind(&self, fence: &Fence, rewind: Rewind) -> Result<HistoryChange, StoreError>;
+
+    /// Takes a rewind back: exactly its rows are as they were. Taking it back twice is taking it back once.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::NotFound`]; [`StoreError::Stale`] when something was written since, or a
+    /// later change holds; [`StoreError::Invalid`] for a compression, and while a turn is open.
+    async fn restore(&self, fence: &Fence, change: &ChangeId) -> Result<HistoryChange, StoreError>;
+
+    /// Creates a conversation that begins with the rows of another one, with the same prompt and tools. The other one
+    /// is only read. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`] for the other conversation or its row; [`StoreError::Conflict`] when the new id is in
+    /// use; [`StoreError::Limit`] for more than [`crate::limits::BRANCH_MAX_ROWS`] rows; [`StoreError::Invalid`] when
+    /// there is no session yet, a call among the rows is open, or the last row splits a round.
+    async fn branch(&self, branch: NewBranch) -> Result<BranchOrigin, StoreError>;
+
+    /// Changes of a conversation, in their order.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn changes(&self, conversation: &ConversationId) -> Result<Vec<HistoryChange>, StoreError>;
+}
+
 /// Conversations and sessions.
 #[async_trait]
 pub trait SessionStore: Send + Sync {
@@ -301,6 +402,6 @@ pub trait SessionStore: Send + Sync {
 }
 
 /// A whole store.
-pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + SessionStore {}
+pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore {}
 
-impl<T: AdmissionStore + LeaseStore + TranscriptStore + SessionStore> Store for T {}
+impl<T: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore> Store for T {}

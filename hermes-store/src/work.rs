@@ -177,10 +177,6 @@ impl WorkerFence {
         self.generation
     }
 
-    pub(crate) fn digest(&self) -> &str {
-        &self.digest
-    }
-
     /// The answer to a writer whose proof does not hold any more.
     pub(crate) fn refused(&self) -> StoreError {
         StoreError::Fenced { held: crate::ids::Token(self.generation.0) }

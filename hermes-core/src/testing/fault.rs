@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use hermes_store::{
-    AdmissionId, AdmissionRecord, AdmissionStore, AdmitOutcome, CallId, CallResult, ClaimOutcome, ClaimRequest,
-    ConversationFilter, ConversationId, ConversationSummary, Fence, Generation, LeaseStore, MessagePage, NewAdmission,
-    NewConversation, NewMessage, NewSession, OwnerId, OwnerInfo, Planned, PromptHash, PromptSnapshot, Receipt,
-    Recorded, Round, SearchHit, SessionId, SessionRecord, SessionStore, SettledCall, Store, StoreError, StoredMessage,
-    TitleSource, TranscriptStore, TurnEnd, TurnId, TurnRecord, UsageDelta, UsageTotals, View,
+    AdmissionId, AdmissionRecord, AdmissionStore, AdmitOutcome, BranchOrigin, CallId, CallResult, ChangeId,
+    ClaimOutcome, ClaimRequest, Compaction, CompressionLock, ConversationFilter, ConversationId, ConversationSummary,
+    DelegationEnd, DelegationId, DelegationRecord, DelegationStore, Epoch, EpochRecord, ExecutionId, Fence, Generation,
+    HistoryChange, HistoryStore, LeaseStore, LockOutcome, MessagePage, NewAdmission, NewBranch, NewConversation,
+    NewDelegation, NewMessage, NewReceipt, NewSession, NewWorker, OwnerId, OwnerInfo, OwnerStatus, Planned, Presence,
+    PromptHash, PromptSnapshot, Receipt, ReceiptRecord, RecordOutcome, Recorded, RegisterOutcome, ResultClaim, Rewind,
+    Rotation, Round, SearchHit, SessionId, SessionRecord, SessionStore, SettledCall, Store, StoreError, StoredMessage,
+    TakeLock, TitleSource, TranscriptStore, TurnEnd, TurnId, TurnRecord, UsageDelta, UsageTotals, View, WorkStore,
+    WorkerEnd, WorkerFence, WorkerFilter, WorkerRecord, WorkerSecret,
 };
 use tokio::sync::Notify;
 
@@ -234,6 +238,70 @@ impl TranscriptStore for FaultStore {
 }
 
 #[async_trait]
+impl HistoryStore for FaultStore {
+    async fn take_compression_lock(&self, fence: &Fence, take: TakeLock) -> Result<LockOutcome, StoreError> {
+        self.write(self.inner.take_compression_lock(fence, take)).await
+    }
+
+    async fn renew_compression_lock(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        ttl_ms: u64,
+    ) -> Result<(), StoreError> {
+        self.write(self.inner.renew_compression_lock(fence, lock, ttl_ms)).await
+    }
+
+    async fn release_compression_lock(&self, fence: &Fence, lock: &CompressionLock) -> Result<(), StoreError> {
+        self.write(self.inner.release_compression_lock(fence, lock)).await
+    }
+
+    async fn fail_compression(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        cooldown_ms: u64,
+        error: &str,
+    ) -> Result<i64, StoreError> {
+        self.write(self.inner.fail_compression(fence, lock, cooldown_ms, error)).await
+    }
+
+    async fn rotate(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        rotation: Rotation,
+    ) -> Result<HistoryChange, StoreError> {
+        self.write(self.inner.rotate(fence, lock, rotation)).await
+    }
+
+    async fn compact(
+        &self,
+        fence: &Fence,
+        lock: &CompressionLock,
+        compaction: Compaction,
+    ) -> Result<HistoryChange, StoreError> {
+        self.write(self.inner.compact(fence, lock, compaction)).await
+    }
+
+    async fn rewind(&self, fence: &Fence, rewind: Rewind) -> Result<HistoryChange, StoreError> {
+        self.write(self.inner.rewind(fence, rewind)).await
+    }
+
+    async fn restore(&self, fence: &Fence, change: &ChangeId) -> Result<HistoryChange, StoreError> {
+        self.write(self.inner.restore(fence, change)).await
+    }
+
+    async fn branch(&self, branch: NewBranch) -> Result<BranchOrigin, StoreError> {
+        self.write(self.inner.branch(branch)).await
+    }
+
+    async fn changes(&self, conversation: &ConversationId) -> Result<Vec<HistoryChange>, StoreError> {
+        self.inner.changes(conversation).await
+    }
+}
+
+#[async_trait]
 impl SessionStore for FaultStore {
     async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
         self.inner.conversations(filter).await
@@ -269,5 +337,158 @@ impl SessionStore for FaultStore {
 
     async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError> {
         self.inner.queue(conversation).await
+    }
+}
+
+#[async_trait]
+impl WorkStore for FaultStore {
+    async fn register_worker(&self, fence: Option<&Fence>, new: NewWorker) -> Result<RegisterOutcome, StoreError> {
+        self.write(self.inner.register_worker(fence, new)).await
+    }
+
+    async fn present_worker(
+        &self,
+        id: &ExecutionId,
+        generation: Generation,
+        secret: &WorkerSecret,
+    ) -> Result<WorkerFence, StoreError> {
+        self.inner.present_worker(id, generation, secret).await
+    }
+
+    async fn adopt_worker(
+        &self,
+        id: &ExecutionId,
+        generation: Generation,
+        secret: &WorkerSecret,
+        owner: &OwnerId,
+    ) -> Result<(WorkerFence, WorkerRecord), StoreError> {
+        self.write(self.inner.adopt_worker(id, generation, secret, owner)).await
+    }
+
+    async fn record_receipt(&self, fence: &WorkerFence, receipt: NewReceipt) -> Result<RecordOutcome, StoreError> {
+        self.write(self.inner.record_receipt(fence, receipt)).await
+    }
+
+    async fn finish_worker(&self, fence: &WorkerFence, end: WorkerEnd) -> Result<WorkerRecord, StoreError> {
+        self.write(self.inner.finish_worker(fence, end)).await
+    }
+
+    async fn lose_worker(&self, fence: &WorkerFence) -> Result<WorkerRecord, StoreError> {
+        self.write(self.inner.lose_worker(fence)).await
+    }
+
+    async fn resolve_worker(
+        &self,
+        id: &ExecutionId,
+        generation: Generation,
+        end: WorkerEnd,
+    ) -> Result<WorkerRecord, StoreError> {
+        self.write(self.inner.resolve_worker(id, generation, end)).await
+    }
+
+    async fn sweep_workers(&self) -> Result<Vec<ExecutionId>, StoreError> {
+        self.write(self.inner.sweep_workers()).await
+    }
+
+    async fn worker(&self, id: &ExecutionId) -> Result<WorkerRecord, StoreError> {
+        self.inner.worker(id).await
+    }
+
+    async fn workers(&self, filter: WorkerFilter) -> Result<Vec<WorkerRecord>, StoreError> {
+        self.inner.workers(filter).await
+    }
+
+    async fn receipts(&self, id: &ExecutionId, after: i64, limit: usize) -> Result<Vec<ReceiptRecord>, StoreError> {
+        self.inner.receipts(id, after, limit).await
+    }
+
+    async fn begin_epoch(&self, instance: &OwnerId) -> Result<Epoch, StoreError> {
+        self.write(self.inner.begin_epoch(instance)).await
+    }
+
+    async fn current_epoch(&self) -> Result<Option<EpochRecord>, StoreError> {
+        self.inner.current_epoch().await
+    }
+
+    async fn announce(&self, owner: &OwnerInfo, presence: &Presence) -> Result<(), StoreError> {
+        self.write(self.inner.announce(owner, presence)).await
+    }
+
+    async fn owners(&self) -> Result<Vec<OwnerStatus>, StoreError> {
+        self.inner.owners().await
+    }
+}
+
+#[async_trait]
+impl DelegationStore for FaultStore {
+    async fn dispatch(&self, fence: &Fence, turn: &TurnId, new: NewDelegation) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.dispatch(fence, turn, new)).await
+    }
+
+    async fn finish_delegation(
+        &self,
+        fence: &Fence,
+        id: &DelegationId,
+        end: DelegationEnd,
+    ) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.finish_delegation(fence, id, end)).await
+    }
+
+    async fn adopt_delegation(&self, fence: &Fence, id: &DelegationId) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.adopt_delegation(fence, id)).await
+    }
+
+    async fn lose_delegation(&self, fence: &Fence, id: &DelegationId) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.lose_delegation(fence, id)).await
+    }
+
+    async fn resolve_delegation(&self, id: &DelegationId, end: DelegationEnd) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.resolve_delegation(id, end)).await
+    }
+
+    async fn sweep_delegations(&self) -> Result<Vec<DelegationId>, StoreError> {
+        self.write(self.inner.sweep_delegations()).await
+    }
+
+    async fn due_results(&self, limit: usize) -> Result<Vec<DelegationRecord>, StoreError> {
+        self.inner.due_results(limit).await
+    }
+
+    async fn claim_result(
+        &self,
+        id: &DelegationId,
+        owner: &OwnerId,
+        lease_ms: u64,
+    ) -> Result<Option<ResultClaim>, StoreError> {
+        self.write(self.inner.claim_result(id, owner, lease_ms)).await
+    }
+
+    async fn deliver_result(&self, claim: &ResultClaim, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
+        self.write(self.inner.deliver_result(claim, input)).await
+    }
+
+    async fn release_result(&self, claim: &ResultClaim) -> Result<(), StoreError> {
+        self.write(self.inner.release_result(claim)).await
+    }
+
+    async fn collect_result(
+        &self,
+        fence: &Fence,
+        turn: &TurnId,
+        id: &DelegationId,
+    ) -> Result<DelegationRecord, StoreError> {
+        self.write(self.inner.collect_result(fence, turn, id)).await
+    }
+
+    async fn delegation(&self, id: &DelegationId) -> Result<DelegationRecord, StoreError> {
+        self.inner.delegation(id).await
+    }
+
+    async fn delegations(
+        &self,
+        conversation: &ConversationId,
+        limit: usize,
+    ) -> Result<Vec<DelegationRecord>, StoreError> {
+        self.inner.delegations(conversation, limit).await
     }
 }

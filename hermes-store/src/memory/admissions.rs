@@ -18,7 +18,7 @@ use crate::traits::AdmissionStore;
 use crate::turn::TurnEnd;
 
 impl State {
-    fn admit(&mut self, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
+    pub(super) fn admit(&mut self, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
         rules::check_admission(&input)?;
         let known = self.admissions.values().find(|a| {
             a.principal == input.principal
@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Creates a conversation unless it is there. One that was deleted goes on with its old counters (I08).
-    fn create(&mut self, new: &NewConversation, now: i64) {
+    pub(super) fn create(&mut self, new: &NewConversation, now: i64) {
         if self.conversations.contains_key(&new.id) {
             return;
         }
@@ -90,6 +90,7 @@ impl State {
             freed_ms: now,
             created_ms: now,
             activity_ms: now,
+            origin: None,
         };
         self.conversations.insert(new.id.clone(), conv);
     }

@@ -13,7 +13,7 @@ use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
 use crate::limits::{PAGE_MAX_ROWS, SEARCH_MAX_HITS, SEARCH_QUERY_MAX_CHARS};
 use crate::message::UsageTotals;
-use crate::rules::{self, invalid, is_shown, not_found};
+use crate::rules::{self, invalid, not_found};
 use crate::session::{ConversationFilter, ConversationSummary, SearchHit, SessionRecord, TitleSource};
 use crate::traits::SessionStore;
 
@@ -30,7 +30,7 @@ impl State {
             provider: tip.map(|tip| tip.provider.clone()),
             model: tip.map(|tip| tip.model.clone()),
             cwd: tip.and_then(|tip| tip.cwd.clone()),
-            messages: self.rows_of(id).filter(|row| is_shown(row.new.kind)).count() as u64,
+            messages: self.rows_of(id).filter(|row| row.is_visible()).count() as u64,
             preview: conv.preview.clone(),
             created_at_ms: conv.created_ms,
             last_activity_ms: conv.activity_ms,
@@ -47,12 +47,18 @@ impl State {
         if let Some(waiting) = self.waiting(id).first() {
             return Err(invalid(format!("input {} of the conversation is not over", waiting.receipt.admission)));
         }
+        self.check_workers_over(id)?;
+        self.check_delegations_over(id)?;
+        self.delete_workers(id);
+        self.delete_delegations(id);
         self.admissions.retain(|_, a| a.receipt.conversation != *id);
         self.turns.retain(|_, turn| turn.conversation != *id);
         self.rows.retain(|_, row| row.conversation != *id);
         self.places.retain(|(conversation, _), _| conversation != id);
         self.calls.retain(|_, call| call.conversation != *id);
         self.usage.retain(|_, (conversation, _)| conversation != id);
+        self.locks.retain(|session, _| self.sessions.get(session).is_some_and(|known| known.conversation != *id));
+        self.changes.retain(|_, change| change.record.conversation != *id);
         self.sessions.retain(|_, session| session.conversation != *id);
         let sessions = &self.sessions;
         self.prompts.retain(|hash, _| sessions.values().any(|s| s.prompt.as_str() == hash || s.tools.as_str() == hash));
@@ -133,7 +139,7 @@ impl SessionStore for MemoryStore {
         let mut hits: Vec<SearchHit> = state
             .rows
             .values()
-            .filter(|row| is_shown(row.new.kind))
+            .filter(|row| row.is_visible())
             .filter_map(|row| {
                 let conv = state.conversations.get(&row.conversation)?;
                 if profile.is_some_and(|profile| profile != conv.profile) {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
-use crate::ids::{AdmissionId, CallId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId};
+use crate::history::{BranchOrigin, HistoryChange, LockRow};
+use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId};
 use crate::message::{MessageKind, NewMessage, Role, RowState, StoredCall, StoredMessage, UsageDelta};
 use crate::round::{CallOutcome, CallResult, JournalState, NewCall};
 use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};
@@ -37,6 +38,24 @@ pub(super) struct Conv {
     pub(super) freed_ms: i64,
     pub(super) created_ms: i64,
     pub(super) activity_ms: i64,
+    /// Where it was branched off, and the digest of what was asked for.
+    pub(super) origin: Option<(BranchOrigin, String)>,
+}
+
+/// A change of history, with what it was asked for and its place among the changes of its conversation.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) record: HistoryChange,
+    pub(super) digest: String,
+    pub(super) ordinal: i64,
+}
+
+/// The lock on the compression of a session, and how its compressions failed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lock {
+    pub(super) row: Option<LockRow>,
+    pub(super) cooldown_ms: i64,
+    pub(super) error: Option<String>,
 }
 
 /// What only grows, and survives the conversation.
@@ -74,6 +93,30 @@ pub(super) struct Row {
     pub(super) calls: Vec<CallId>,
     pub(super) answers: Option<CallId>,
     pub(super) created_ms: i64,
+    pub(super) life: Life,
+}
+
+/// What changes of history made of a row.
+#[derive(Debug, Clone)]
+pub(super) struct Life {
+    pub(super) state: RowState,
+    /// The first row of its line, when it is a copy.
+    pub(super) copy_of: Option<MessageId>,
+    /// The change that took it away, and what it was before.
+    pub(super) undone: Option<(ChangeId, RowState)>,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self { state: RowState::Active, copy_of: None, undone: None }
+    }
+}
+
+impl Row {
+    /// Whether people see it.
+    pub(super) fn is_visible(&self) -> bool {
+        is_shown(self.new.kind) && self.life.state != RowState::Superseded && self.life.copy_of.is_none()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -105,6 +148,8 @@ impl Call {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    pub(super) work: super::work::Work,
+    pub(super) delegations: super::delegations::Delegations,
     pub(super) conversations: BTreeMap<ConversationId, Conv>,
     pub(super) tombstones: BTreeMap<ConversationId, Counters>,
     pub(super) admissions: BTreeMap<AdmissionId, AdmissionRecord>,
@@ -115,6 +160,8 @@ pub(super) struct State {
     pub(super) calls: BTreeMap<CallId, Call>,
     pub(super) usage: BTreeMap<String, (ConversationId, UsageDelta)>,
     pub(super) prompts: BTreeMap<String, Bytes>,
+    pub(super) changes: BTreeMap<ChangeId, Change>,
+    pub(super) locks: BTreeMap<SessionId, Lock>,
     pub(super) owners: BTreeMap<OwnerId, OwnerRow>,
     pub(super) routes: BTreeMap<(String, String), i64>,
 }
@@ -167,7 +214,8 @@ impl State {
             turn: row.turn.clone(),
             role: row.new.role,
             kind: row.new.kind,
-            state: RowState::Active,
+            state: row.life.state,
+            copy_of: row.life.copy_of.clone(),
             content: row.new.content.clone(),
             api_content: row.new.api_content.clone(),
             reasoning: row.new.reasoning.clone(),
@@ -251,7 +299,7 @@ impl State {
         if let Some(conv) = self.conversations.get_mut(&row.conversation)
             && conv.preview.is_none()
             && row.new.role == Role::User
-            && is_shown(row.new.kind)
+            && row.is_visible()
         {
             conv.preview = rules::preview(&row.new.content);
         }
@@ -282,6 +330,7 @@ impl State {
                     calls: Vec::new(),
                     answers: None,
                     created_ms: now,
+                    life: Life::default(),
                 });
             }
         }
@@ -309,6 +358,7 @@ impl State {
             calls: Vec::new(),
             answers: Some(id.clone()),
             created_ms: now,
+            life: Life::default(),
         });
     }
 
@@ -343,7 +393,10 @@ impl State {
     /// The row with the final answer of a turn.
     pub(super) fn answer(&self, turn: &TurnId) -> Option<StoredMessage> {
         let row = self.rows_of_turn(turn).rev().find(|row| {
-            row.new.role == Role::Assistant && row.calls.is_empty() && row.new.kind == MessageKind::Normal
+            row.new.role == Role::Assistant
+                && row.calls.is_empty()
+                && row.new.kind == MessageKind::Normal
+                && row.life.copy_of.is_none()
         })?;
         self.stored(&row.new.id)
     }

@@ -20,6 +20,7 @@ use crate::limits::{
     DELEGATION_KEEP_MS, DELEGATION_UNKNOWN_GRACE_MS, DELEGATIONS_KEPT, DELEGATIONS_PENDING_MAX, PAGE_MAX_ROWS,
     RESULT_AGE_MAX_MS, RESULT_ATTEMPTS_MAX, SWEEP_MAX_ROWS,
 };
+use crate::patience::WriteKind;
 use crate::rules::{conflict, invalid, ms, not_found};
 
 /// The child has no foreign key: it may be deleted when the delegation is over, and the result belongs to the parent.
@@ -387,7 +388,7 @@ impl DelegationStore for Backend {
     }
 
     async fn sweep_delegations(&self) -> Result<Vec<DelegationId>, StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let lost = self.lose_orphaned(tx.conn(), now).await?;
         let cleared = clear(tx.conn(), now).await?;
@@ -400,7 +401,7 @@ impl DelegationStore for Backend {
 
     async fn due_results(&self, limit: usize) -> Result<Vec<DelegationRecord>, StoreError> {
         // A write transaction, for the clock of ownership alone.
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let rows = sqlx::query(DUE)
             .bind(now)
@@ -420,7 +421,7 @@ impl DelegationStore for Backend {
         owner: &OwnerId,
         lease_ms: u64,
     ) -> Result<Option<ResultClaim>, StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let mut row = take(tx.conn(), id).await?;
         if !row.claim(owner, lease_ms, now)? {
@@ -453,7 +454,7 @@ impl DelegationStore for Backend {
     }
 
     async fn release_result(&self, claim: &ResultClaim) -> Result<(), StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let Some(mut row) = find(tx.conn(), TAKE, &claim.record().id).await? else { return tx.rollback().await };
         match row.release(claim)? {
             true => keep(tx, row).await.map(drop),

@@ -9,8 +9,14 @@
 use super::driver;
 
 mod admissions;
+mod branch;
+mod delegations;
+mod history;
 mod leases;
+mod locks;
 pub(super) mod read;
 pub(super) mod schema;
 mod sessions;
 mod transcript;
+mod view;
+mod work;

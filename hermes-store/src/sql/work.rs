@@ -11,6 +11,7 @@ use crate::fence::Fence;
 use crate::ids::{ConversationId, ExecutionId, Generation, OwnerId};
 use crate::limits::{OWNER_KEEP_MS, PAGE_MAX_ROWS, SWEEP_MAX_ROWS, WORKER_KEEP_MS};
 use crate::owner::OwnerInfo;
+use crate::patience::WriteKind;
 use crate::rules::{OwnerRow, conflict, invalid, ms, not_found};
 use crate::work::{
     self, Epoch, EpochRecord, NewReceipt, NewWorker, OwnerState, OwnerStatus, Presence, ReceiptRecord, ReceiptStep,
@@ -425,7 +426,7 @@ impl WorkStore for Backend {
     }
 
     async fn sweep_workers(&self) -> Result<Vec<ExecutionId>, StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let forgotten = forget_old(tx.conn(), now).await?;
         let lost = self.lose_orphans(tx.conn(), now).await?;
@@ -468,7 +469,7 @@ impl WorkStore for Backend {
     }
 
     async fn begin_epoch(&self, instance: &OwnerId) -> Result<Epoch, StoreError> {
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let begun = sqlx::query_scalar(BEGIN_EPOCH).bind(instance.as_str()).bind(now).fetch_optional(tx.conn()).await;
         if let Some(epoch) = begun.map_err(map)? {
@@ -494,7 +495,7 @@ impl WorkStore for Backend {
 
     async fn announce(&self, owner: &OwnerInfo, presence: &Presence) -> Result<(), StoreError> {
         work::check_presence(presence)?;
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Beat).await?;
         let now = tx.now();
         sqlx::query(ANNOUNCE)
             .bind(owner.id.as_str())
@@ -515,7 +516,7 @@ impl WorkStore for Backend {
 
     async fn owners(&self) -> Result<Vec<OwnerStatus>, StoreError> {
         // A write transaction, for the clock of ownership alone.
-        let mut tx = self.write().await?;
+        let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
         let rows = sqlx::query(OWNERS).bind(size(PAGE_MAX_ROWS)).fetch_all(tx.conn()).await.map_err(map)?;
         tx.rollback().await?;
