@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::ids::{CallId, MessageId, SessionId, TurnId};
-use crate::round::{CallOutcome, JournalState, ReplaySafety};
+use crate::round::{CallOutcome, JournalState, ReplaySafety, words};
 
 /// Exact text that a provider was shown in place of `content`, where the two differ. Never parsed, never written again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,17 +86,19 @@ impl MessageKind {
     }
 }
 
-/// Whether a row is live.
+/// Whether a row is live. [`crate::history`] has the table of who sees what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowState {
     /// The model sees it.
     Active,
-    /// A summary stands for it; people still see and find it.
+    /// A summary or a copy stands for it; people still see and find it.
     Compacted,
     /// Undone; neither sees it.
     Superseded,
 }
+
+words!(RowState { Active => "active", Compacted => "compacted", Superseded => "superseded" });
 
 /// A user or assistant row without calls, to be appended. Rounds have their own way in ([`crate::Round`]).
 #[derive(Debug, Clone, PartialEq)]
@@ -192,6 +194,8 @@ pub struct StoredMessage {
     pub session: SessionId,
     /// The turn that wrote it.
     pub turn: TurnId,
+    /// The first row of its line, when a compression wrote it as a copy. People see that one, models see this one.
+    pub copy_of: Option<MessageId>,
     /// Who speaks.
     pub role: Role,
     /// What the row is.

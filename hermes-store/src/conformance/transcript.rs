@@ -204,10 +204,10 @@ pub(super) async fn i20_a_session_has_one_child(w: &World) {
     assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c"), None, vec![]).await));
     let rows = vec![text("u", Role::User, "hello")];
     w.store.open_session(&fence, &turn, session("c", None, "c"), None, rows).await.unwrap();
-    let summary = NewMessage { kind: MessageKind::Summary, ..text("s", Role::User, "summary") };
-    let child = || session("c", Some("c"), "c2");
-    w.store.open_session(&fence, &turn, child(), Some("compression"), vec![summary.clone()]).await.unwrap();
-    w.store.open_session(&fence, &turn, child(), Some("compression"), vec![summary]).await.unwrap();
+    // A child is opened by a rotation only.
+    assert!(is_invalid(w.store.open_session(&fence, &turn, session("c", Some("c"), "c2"), None, vec![]).await));
+    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c2"), None, vec![]).await));
+    w.rotate(&fence, &turn, "c2", 0).await;
     assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("c"), "c3"), None, vec![]).await));
     let parent = w.store.session(&SessionId::parse("c").unwrap()).await.unwrap();
     assert_eq!(parent.end_reason.as_deref(), Some("compression"));
@@ -215,8 +215,8 @@ pub(super) async fn i20_a_session_has_one_child(w: &World) {
     assert_eq!(tip.as_str(), "c2");
     assert_eq!(w.store.turn(&turn).await.unwrap().session, Some(tip));
     let texts = |rows: Vec<crate::StoredMessage>| rows.into_iter().map(|row| row.content).collect::<Vec<_>>();
-    assert_eq!(texts(w.rows("c", View::Model).await), ["summary"]);
-    assert_eq!(texts(w.rows("c", View::Display).await), ["hello", "summary"]);
+    assert_eq!(texts(w.rows("c", View::Model).await), ["sum"]);
+    assert_eq!(texts(w.rows("c", View::Display).await), ["hello", "sum"]);
     is_not_found(w.store.session(&SessionId::parse("c3").unwrap()).await);
 }
 

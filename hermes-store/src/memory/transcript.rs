@@ -3,16 +3,16 @@
 use async_trait::async_trait;
 
 use super::MemoryStore;
-use super::state::{Call, Row, State};
+use super::state::{Call, Life, Row, State};
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus, Intent};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{CallId, ConversationId, SessionId, TurnId};
 use crate::limits::{PAGE_MAX_ROWS, STEERS_MAX};
-use crate::message::{MessagePage, NewMessage, StoredMessage, UsageDelta, View};
+use crate::message::{MessagePage, NewMessage, RowState, StoredMessage, UsageDelta, View};
 use crate::prompt::{PromptHash, PromptSnapshot};
 use crate::round::{CallResult, JournalState, Planned, Recorded, Round, SettledCall};
-use crate::rules::{self, conflict, invalid, is_shown, not_found};
+use crate::rules::{self, conflict, invalid, not_found};
 use crate::session::{NewSession, SessionRecord};
 use crate::traits::TranscriptStore;
 
@@ -38,7 +38,6 @@ impl State {
         fence: &Fence,
         turn: &TurnId,
         new: NewSession,
-        parent_end: Option<&str>,
         rows: Vec<NewMessage>,
         now: i64,
     ) -> Result<(), StoreError> {
@@ -68,17 +67,16 @@ impl State {
             if new.parent != tip {
                 return Err(conflict("the parent of session", &new.id));
             }
-            if tip.is_none() && new.id != id.first_session() {
+            if tip.is_some() {
+                return Err(invalid(rules::ONLY_ROTATE));
+            }
+            if new.id != id.first_session() {
                 return Err(invalid("the first session of a conversation has the conversation's id"));
             }
             for prompt in [new.prompt, new.tools] {
                 self.prompts.insert(prompt.hash().as_str().to_owned(), prompt.bytes().clone());
             }
             self.sessions.insert(new.id.clone(), record);
-            if let Some(parent) = tip.and_then(|tip| self.sessions.get_mut(&tip)) {
-                parent.ended_at_ms = Some(now);
-                parent.end_reason = parent_end.map(str::to_owned);
-            }
             if let Some(conv) = self.conversations.get_mut(id) {
                 conv.tip = Some(new.id.clone());
             }
@@ -135,6 +133,7 @@ impl State {
             calls: calls.iter().map(|call| call.call.clone()).collect(),
             answers: None,
             created_ms: now,
+            life: Life::default(),
         });
         let mut states = Vec::with_capacity(calls.len());
         for (seq, call) in (first + 1..).zip(calls) {
@@ -248,8 +247,8 @@ impl State {
         let wanted = |row: &&Row| {
             row.seq > page.after_seq
                 && match view {
-                    View::Model => Some(&row.session) == tip,
-                    View::Display => is_shown(row.new.kind),
+                    View::Model => Some(&row.session) == tip && row.life.state == RowState::Active,
+                    View::Display => row.is_visible(),
                 }
         };
         let rows = self.rows_of(id).filter(wanted);
@@ -271,10 +270,10 @@ impl TranscriptStore for MemoryStore {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        parent_end: Option<&str>,
+        _parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
-        let done = self.state().open_session(fence, turn, session, parent_end, rows, self.now());
+        let done = self.state().open_session(fence, turn, session, rows, self.now());
         self.notify();
         done
     }
