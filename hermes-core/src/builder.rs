@@ -42,6 +42,10 @@ impl People for Nobody {
     fn clarifier(&self, _conversation: &ConversationId) -> Arc<dyn Clarifier> {
         Arc::new(Self)
     }
+
+    fn watching(&self, _conversation: &ConversationId) -> bool {
+        false
+    }
 }
 
 /// Tools' state in one directory, with an empty environment: for tools that start no programs.

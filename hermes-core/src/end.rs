@@ -53,6 +53,14 @@ pub enum EndReason {
     OutputTruncated,
     /// The model made calls that cannot be read, more than once.
     InvalidCalls,
+    /// The turn went in circles where nobody watches, or over a cap, and was ended.
+    GuardrailHalt,
+    /// The model repeated itself without end; nothing of it was kept.
+    RepetitionStopped,
+    /// The model thought and never answered.
+    ThinkingExhausted,
+    /// The connection broke after a part of the answer, more than once; the part was kept.
+    PartialAnswer,
     /// This program is set up in a way that cannot work.
     Misconfigured,
     /// A crash interrupted it, and going on was not possible or not wanted any more.
@@ -82,6 +90,10 @@ impl EndReason {
         Self::EmptyResponse,
         Self::OutputTruncated,
         Self::InvalidCalls,
+        Self::GuardrailHalt,
+        Self::RepetitionStopped,
+        Self::ThinkingExhausted,
+        Self::PartialAnswer,
         Self::Misconfigured,
         Self::CrashInterrupted,
         Self::InvariantViolated,
@@ -109,6 +121,10 @@ impl EndReason {
             Self::EmptyResponse => "empty_response",
             Self::OutputTruncated => "output_truncated",
             Self::InvalidCalls => "invalid_calls",
+            Self::GuardrailHalt => "guardrail_halt",
+            Self::RepetitionStopped => "repetition_stopped",
+            Self::ThinkingExhausted => "thinking_exhausted",
+            Self::PartialAnswer => "partial_answer",
             Self::Misconfigured => "misconfigured",
             Self::CrashInterrupted => "crash_interrupted",
             Self::InvariantViolated => "invariant_violated",
@@ -144,6 +160,10 @@ impl EndReason {
             Self::Misconfigured => Some("HM4016"),
             Self::CrashInterrupted => Some("HM4017"),
             Self::InvariantViolated => Some("HM4018"),
+            Self::GuardrailHalt => Some("HM4019"),
+            Self::RepetitionStopped => Some("HM4020"),
+            Self::ThinkingExhausted => Some("HM4021"),
+            Self::PartialAnswer => Some("HM4022"),
         }
     }
 
@@ -168,6 +188,9 @@ impl EndReason {
                 | Self::LeaseTimeout
                 | Self::RetriesExhausted
                 | Self::EmptyResponse
+                | Self::RepetitionStopped
+                | Self::ThinkingExhausted
+                | Self::PartialAnswer
                 | Self::StoppedByShutdown
         )
     }

@@ -17,13 +17,18 @@ use hermes_store::{
 };
 use hermes_tools::ToolSession;
 
+use crate::budget::Budget;
 use crate::end::{EndReason, Stopper, TurnError, TurnResult};
 use crate::event::{Event, EventKind, EventSink};
+use crate::guardrail::Guardrails;
 use crate::input::Input;
 use crate::limits;
+use crate::recovery::Recovery;
 use crate::seams::{Clock, PromptSource, ToolHost};
+use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
-use crate::turn::{Counters, Turn, recover};
+use crate::trail::Trail;
+use crate::turn::{Turn, recover};
 
 /// What an engine may be told about how it works. Every field has the default of the mechanism document.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +41,12 @@ pub struct EngineSettings {
     pub claim: ClaimPolicy,
     /// Most requests of one turn (`agent.max_turns`); `None` = no limit.
     pub max_iterations: Option<u64>,
+    /// Part of [`EngineSettings::max_iterations`], from 0 to 1, after which the model is told once that its steps run
+    /// out (`agent.budget_warning_ratio`); `None` = it is not told.
+    pub budget_warning_ratio: Option<f64>,
+    /// Whether a turn that goes in circles is ended; `None` = where [`People::watching`](crate::People::watching) says
+    /// that nobody watches. The model is warned in any case.
+    pub guardrail_hard_stop: Option<bool>,
     /// Attempts at one request.
     pub request_attempts: u32,
     /// Time for one turn in milliseconds (`agent.run_budget_seconds`); `None` = no limit.
@@ -65,6 +76,8 @@ impl Default for EngineSettings {
             source: "embedded".to_owned(),
             claim: ClaimPolicy::Any,
             max_iterations: None,
+            budget_warning_ratio: None,
+            guardrail_hard_stop: None,
             request_attempts: limits::REQUEST_ATTEMPTS_MAX,
             turn_deadline_ms: None,
             lease_ttl_ms: hermes_store::limits::LEASE_TTL_MS,
@@ -537,6 +550,12 @@ impl Engine {
 
     fn turn(&self, fence: Fence, id: TurnId, admission: AdmissionRecord, stop: StopSignal) -> Turn<'_> {
         let inner = self.inner.as_ref();
+        let settings = &inner.settings;
+        let begun_ms = inner.clock.now_ms();
+        let time = |ms: u64| begun_ms.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX));
+        let deadline_ms = settings.turn_deadline_ms.map(time);
+        let watched = inner.tools.people.watching(fence.conversation());
+        let hard_stop = settings.guardrail_hard_stop.unwrap_or(!watched);
         Turn {
             engine: inner,
             model: inner.model.clone(),
@@ -550,10 +569,20 @@ impl Engine {
             history: Vec::new(),
             call_ids: std::collections::HashSet::new(),
             api_calls: 0,
-            iterations: 0,
-            max_output_tokens: inner.settings.max_output_tokens,
+            budget: Budget::new(settings.max_iterations, settings.budget_warning_ratio),
+            begun_ms,
+            deadline_ms,
+            deadline_told: false,
+            max_output_tokens: settings.max_output_tokens,
+            times_raised: 0,
+            output_lowered: false,
+            effort: settings.reasoning_effort.clone(),
             usage: UsageTotals::default(),
-            counters: Counters::default(),
+            recovery: Recovery::default(),
+            invalid_rounds: 0,
+            trail: Trail::default(),
+            shown: Shown::default(),
+            guard: Mutex::new(Guardrails::new(hard_stop)),
         }
     }
 

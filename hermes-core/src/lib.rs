@@ -10,17 +10,24 @@
 //! starts no task: everything runs inside the futures that the host awaits, and dropping one is a crash that the next
 //! owner recovers from.
 
+mod budget;
 mod builder;
 mod end;
 mod engine;
 mod event;
+mod guardrail;
 mod input;
 pub mod limits;
+mod nudge;
 mod projection;
 mod prompt;
+mod recovery;
+mod repetition;
 mod retry;
 mod seams;
+mod shown;
 mod stop;
+mod trail;
 mod turn;
 
 #[cfg(feature = "test-util")]

@@ -8,12 +8,81 @@ pub const BACKOFF_BASE_MS: u64 = 2_000;
 pub const BACKOFF_CAP_MS: u64 = 60_000;
 /// Longest wait that a provider may ask for (engine reference, 8.2).
 pub const RETRY_AFTER_CAP_MS: u64 = 600_000;
-/// Answers with nothing in them before the turn gives up.
-pub const EMPTY_ANSWERS_MAX: u32 = 3;
+/// Times that an answer with nothing in it is asked for again before the turn gives up (engine reference, 8.3).
+pub const EMPTY_RETRIES_MAX: u32 = 3;
+/// Answers in a row that cost no output and ended for the same reason: another one would be paid for and be the same
+/// (engine reference, 8.3).
+pub const EMPTY_PROVEN_MAX: u32 = 2;
+/// Times that a model that only thought is asked again (engine reference, 8.3).
+pub const THOUGHT_ONLY_RETRIES_MAX: u32 = 2;
+/// Times that a model whose thinking used the output limit up is asked again, with less thinking or more room.
+pub const THOUGHT_AWAY_RETRIES_MAX: u32 = 1;
+/// Times that an answer that the output limit cut is gone on with (engine reference, 8.3).
+pub const CONTINUATIONS_MAX: u32 = 3;
+/// Room in the model's window, in tokens, below which a cut answer is not gone on with (engine reference, 8.3).
+pub const CONTINUATION_ROOM_MIN_TOKENS: u64 = 512;
+/// What an output cap of the configuration may be raised to after an answer was cut; twice the cap, when that is more
+/// (engine reference, 8.3).
+pub const OUTPUT_CAP_RAISED_MAX_TOKENS: u64 = 32_768;
+/// Shortest repetition that is taken out where two parts of an answer meet (engine reference, 8.3).
+pub const SEAM_OVERLAP_MIN_CHARS: usize = 32;
+/// Longest repetition that is looked for where two parts of an answer meet.
+pub const SEAM_WINDOW_BYTES: usize = 4_096;
+/// Times that a request is sent again because its answer was cut inside a call (engine reference, 8.3).
+pub const TORN_CALL_RETRIES_MAX: u32 = 4;
+/// Times that a model that announced calls and made none is asked again (engine reference, 8.3).
+pub const MISSING_CALLS_RETRIES_MAX: u32 = 3;
+/// Length from which a text is looked at for loops (engine reference, 8.3).
+pub const REPETITION_MIN_CHARS: usize = 16_000;
+/// The end of a text that is looked at for loops.
+pub const REPETITION_TAIL_BYTES: usize = 8_000;
+/// New text between two looks.
+pub const REPETITION_CHECK_BYTES: usize = 1_000;
+/// Longest piece whose repetition counts as a loop.
+pub const REPETITION_PERIOD_MAX_BYTES: usize = 1_600;
+/// How often a line stands in the end of a text before it counts as repeated.
+pub const REPETITION_LINE_MIN_TIMES: usize = 8;
+/// Part of the end of a text that repeated lines make up in a loop.
+pub const REPETITION_LINES_PERCENT: usize = 90;
 /// Answers with calls that cannot be read, asked again in silence, before the model is told (engine reference, 9).
 pub const SILENT_CALL_REPAIRS_MAX: u32 = 2;
 /// Rounds in a row without one valid call before the turn ends (engine reference, 9).
 pub const INVALID_ROUNDS_MAX: u32 = 3;
+/// Failures of the same call with the same arguments that the model is told of (engine reference, 9).
+pub const GUARD_EXACT_FAILURES_WARN: u32 = 2;
+/// Failures of the same call with the same arguments that end the turn (engine reference, 9).
+pub const GUARD_EXACT_FAILURES_HALT: u32 = 5;
+/// Failures of one tool in a row that the model is told of (engine reference, 9).
+pub const GUARD_TOOL_FAILURES_WARN: u32 = 3;
+/// Failures of one tool in a row that end the turn (engine reference, 9).
+pub const GUARD_TOOL_FAILURES_HALT: u32 = 8;
+/// Times that a call without effect gave the same result that the model is told of (engine reference, 9).
+pub const GUARD_NO_PROGRESS_WARN: u32 = 2;
+/// Times that a call without effect gave the same result that end the turn (engine reference, 9).
+pub const GUARD_NO_PROGRESS_HALT: u32 = 5;
+/// The same call with the same result, or the same cycle of calls, in a row that the model is told of (engine
+/// reference, 9).
+pub const GUARD_STREAK_WARN: u32 = 3;
+/// The same call with the same result, or the same cycle of calls, in a row that end the turn (engine reference, 9).
+pub const GUARD_STREAK_HALT: u32 = 5;
+/// Longest cycle of calls that is noticed, in calls (engine reference, 9).
+pub const GUARD_CYCLE_MAX_CALLS: usize = 4;
+/// Least size of a result that is not repeated for the model (engine reference, 9).
+pub const GUARD_SAME_RESULT_MIN_BYTES: usize = 512;
+/// Which repetition of a result is the first that is given as a reference to the earlier one (engine reference, 9).
+pub const GUARD_SAME_RESULT_FROM_REPEAT: u32 = 2;
+/// Web searches in one turn, on every surface (engine reference, 9).
+pub const WEB_SEARCHES_PER_TURN_MAX: u32 = 50;
+/// Subagents that one turn starts, on every surface (engine reference, 9).
+pub const SUBAGENTS_PER_TURN_MAX: u32 = 50;
+/// Calls over such a cap that are answered before the turn ends.
+pub const CAPPED_CALLS_MAX: u32 = 5;
+/// Steps that one turn gets back at most, whatever the cause: a budget with refunds still ends.
+pub const BUDGET_REFUNDS_MAX: u32 = 500;
+/// Attempts at the closing summary: the first and one more when it is empty (engine reference, 3).
+pub const SUMMARY_ATTEMPTS_MAX: u32 = 2;
+/// Part of the time of a turn after which the model is told, once (engine reference, 3.4).
+pub const DEADLINE_WARN_PERCENT: i64 = 80;
 /// Pauses of a long answer (`pause_turn`) in one turn.
 pub const PAUSES_MAX: u32 = 8;
 /// Most calls of one round; more are answered as invalid.
@@ -49,3 +118,9 @@ pub const TOOL_SESSIONS_MAX: usize = 256;
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
 const _: () = assert!(INPUT_MAX_BYTES <= hermes_store::limits::PAYLOAD_MAX_BYTES);
+const _: () =
+    assert!(REPETITION_TAIL_BYTES / REPETITION_PERIOD_MAX_BYTES >= 5 && REPETITION_TAIL_BYTES < REPETITION_MIN_CHARS);
+const _: () = assert!(SEAM_OVERLAP_MIN_CHARS > 0 && SEAM_OVERLAP_MIN_CHARS * 4 <= SEAM_WINDOW_BYTES);
+const _: () = assert!(GUARD_EXACT_FAILURES_WARN < GUARD_EXACT_FAILURES_HALT);
+const _: () = assert!(GUARD_TOOL_FAILURES_WARN < GUARD_TOOL_FAILURES_HALT);
+const _: () = assert!(GUARD_NO_PROGRESS_WARN < GUARD_NO_PROGRESS_HALT && GUARD_STREAK_WARN < GUARD_STREAK_HALT);

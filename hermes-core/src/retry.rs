@@ -78,7 +78,7 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
 }
 
 /// The wait after attempt `number` (from 1): base · 2^(n-1) up to the cap, and up to a half of it more.
-fn backoff_ms(number: u32, jitter_permille: u64) -> u64 {
+pub(crate) fn backoff_ms(number: u32, jitter_permille: u64) -> u64 {
     let doubled = BACKOFF_BASE_MS.saturating_mul(1 << number.saturating_sub(1).min(16)).min(BACKOFF_CAP_MS);
     doubled + doubled * jitter_permille.min(1_000) / 2_000
 }

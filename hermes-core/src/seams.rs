@@ -74,6 +74,11 @@ pub trait People: Send + Sync {
     fn approver(&self, conversation: &ConversationId) -> Arc<dyn Approver>;
     /// Who answers questions of the model.
     fn clarifier(&self, conversation: &ConversationId) -> Arc<dyn Clarifier>;
+    /// Whether somebody sees what the conversation does while it does it, and could stop it. Where nobody does, a turn
+    /// that goes in circles is ended and not only warned.
+    fn watching(&self, _conversation: &ConversationId) -> bool {
+        true
+    }
 }
 
 /// Opens the tools' state of a conversation.

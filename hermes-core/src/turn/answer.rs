@@ -1,135 +1,212 @@
 //! The normalise phase: what an answer means for the turn, and the way out when it is the final one.
+//!
+//! The decisions stand in [`crate::recovery`]; this file does what they say.
 
-use hermes_providers::{Completion, Finish};
-use hermes_store::{MessageKind, NewMessage, Role};
+use hermes_providers::{ChatMessage, Completion, ErrorClass, Finish, ProviderError};
+use hermes_store::{ApiContent, MessageKind, NewMessage, Role};
 
 use crate::end::{EndReason, TurnError};
 use crate::event::EventKind;
-use crate::limits::{PAUSES_MAX, SILENT_CALL_REPAIRS_MAX};
+use crate::limits::{CONTINUATION_ROOM_MIN_TOKENS, EMPTY_RETRIES_MAX};
+use crate::nudge::Nudge;
 use crate::projection;
+use crate::recovery::{self, Again, Facts, Step};
+use crate::retry;
+use crate::shown::Shown;
+use crate::trail::Trail;
+use crate::turn::request::Answer;
 use crate::turn::{Ending, Tail, Turn};
-
-/// What the model is told when its budget is used up.
-const SUMMARY_REQUEST: &str = "The limit on steps for this turn is reached. Do not call any tool. Say in a few \
-sentences what was done, what was found, and what is left to do.";
 
 impl Turn<'_> {
     /// Deals with one answer; `Some` ends the turn.
-    pub(crate) async fn take_completion(&mut self, completion: Completion) -> Result<Option<Ending>, Ending> {
-        if !completion.calls.is_empty() {
-            let unreadable = completion.finish == Finish::Length || completion.calls.iter().any(|call| !call.whole);
-            if unreadable && self.counters.silent_repairs < SILENT_CALL_REPAIRS_MAX {
-                self.counters.silent_repairs += 1;
+    pub(crate) async fn take_answer(&mut self, answer: Answer) -> Result<Option<Ending>, Ending> {
+        let Answer { completion, shown_before } = answer;
+        let shape = recovery::shape(&completion);
+        let facts = self.facts(&completion, shown_before);
+        match self.recovery.next(shape, &completion.finish, facts) {
+            Step::Run => self.round(completion).await.map(|()| None),
+            Step::Answer => self.answer(completion, None).await.map(Some),
+            Step::GoOn => self.go_on(completion).await.map(|()| None),
+            Step::SendBack => self.send_back(completion).await.map(|()| None),
+            Step::Again(again) => self.again(&completion, again).await.map(|()| None),
+            Step::Nudge => self.nudge(&completion).await.map(|()| None),
+            Step::EndKeeping(reason) => self.keep_partial(completion, reason).await.map(Some),
+            Step::End(reason) => {
                 self.count_lost(&completion).await?;
-                self.emit(EventKind::Notice {
-                    text: "the model made a call that cannot be read; it is asked again".to_owned(),
-                });
-                return Ok(None);
+                Ok(Some(self.without_answer(&completion, reason)))
             }
-            if completion.finish == Finish::Length {
-                return Err(self.truncated(&completion));
-            }
-            self.round(completion).await?;
-            return Ok(None);
-        }
-        match &completion.finish {
-            Finish::Length => self.keep_partial(completion, EndReason::OutputTruncated).await.map(Some),
-            Finish::ContentFilter => self.keep_partial(completion, EndReason::ContentBlocked).await.map(Some),
-            Finish::Pause => self.pause(completion).await,
-            Finish::Stop | Finish::ToolCalls | Finish::Other(_) => self.answer(completion, None).await.map(Some),
-            _ => self.answer(completion, None).await.map(Some),
         }
     }
 
-    /// The final answer: durable before it is reported (I15).
-    async fn answer(&mut self, completion: Completion, over_budget: Option<TurnError>) -> Result<Ending, Ending> {
-        let row = self.assistant_row(&completion, MessageKind::Normal);
+    fn facts(&self, completion: &Completion, shown_before: bool) -> Facts {
+        let info = self.model.info();
+        let usage = completion.usage.unwrap_or_default();
+        let used = usage.input_total().zip(usage.output).map(|(input, output)| input.saturating_add(output));
+        Facts {
+            has_text: !completion.text.trim().is_empty(),
+            shown_before,
+            after_tools: matches!(self.history.last(), Some(ChatMessage::Tool { .. })),
+            no_output: usage.output == Some(0),
+            less_thinking: recovery::lower_effort(self.effort.as_deref()).is_some(),
+            more_room: self.raised_cap().is_some(),
+            // What nobody has measured is tried.
+            window_has_room: used
+                .zip(info.context_window)
+                .is_none_or(|(used, window)| used.saturating_add(CONTINUATION_ROOM_MIN_TOKENS) <= window),
+        }
+    }
+
+    /// The next higher output cap, when there is one.
+    fn raised_cap(&self) -> Option<u64> {
+        let cap = self.engine.settings.max_output_tokens;
+        let raised = recovery::raised_cap(cap, self.times_raised + 1, self.model.info().max_output_tokens);
+        raised.filter(|raised| !self.output_lowered && Some(*raised) > self.max_output_tokens)
+    }
+
+    fn raise_cap(&mut self) {
+        if let Some(raised) = self.raised_cap() {
+            self.times_raised += 1;
+            self.max_output_tokens = Some(raised);
+        }
+    }
+
+    /// The final answer: durable before it is reported (I15). With parts of it kept before, people read one row.
+    pub(crate) async fn answer(
+        &mut self,
+        completion: Completion,
+        over_budget: Option<TurnError>,
+    ) -> Result<Ending, Ending> {
+        let mut row = self.assistant_row(&completion, MessageKind::Normal);
+        carry(&self.trail, &mut row);
+        let answer = row.content.clone();
         let usage = self.usage_of(completion.usage);
         self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
         let reason = if over_budget.is_some() { EndReason::BudgetExhausted } else { EndReason::Answered };
-        Ok(Ending { reason, answer: completion.text, error: over_budget, tail: Tail::Closed })
+        Ok(Ending { reason, answer, error: over_budget, tail: Tail::Closed })
     }
 
     /// An answer that was cut: kept as far as it goes, and not called complete.
     async fn keep_partial(&mut self, completion: Completion, reason: EndReason) -> Result<Ending, Ending> {
-        let mut ending = match reason {
-            EndReason::ContentBlocked => {
-                Ending::failed(reason, "HM4009", "the provider withheld the answer (content filter)")
-            }
-            _ => self.truncated(&completion),
-        };
+        let mut ending = self.without_answer(&completion, reason);
         if completion.text.trim().is_empty() {
             self.count_lost(&completion).await?;
             return Ok(ending);
         }
-        let row = self.assistant_row(&completion, MessageKind::Partial);
+        let mut row = self.assistant_row(&completion, MessageKind::Partial);
+        carry(&self.trail, &mut row);
+        ending.answer.clone_from(&row.content);
+        ending.tail = Tail::Closed;
         let usage = self.usage_of(completion.usage);
         self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
-        ending.answer = completion.text;
-        ending.tail = Tail::Closed;
         Ok(ending)
     }
 
-    fn truncated(&self, completion: &Completion) -> Ending {
-        let what = if !completion.calls.is_empty() {
-            "while it was writing a tool call, which was not run"
-        } else if completion.text.trim().is_empty() {
-            "before any text (a model that reasons may have used all of it up)"
-        } else {
-            "before the answer was whole"
+    /// The end of a turn whose model did not answer, or not wholly.
+    fn without_answer(&self, completion: &Completion, reason: EndReason) -> Ending {
+        let (code, message) = match reason {
+            EndReason::RepetitionStopped => return Ending::looping(),
+            EndReason::OutputTruncated => return truncated(completion),
+            EndReason::EmptyResponse => {
+                let error = ProviderError::new(ErrorClass::EmptyResponse, "the model answered with nothing");
+                return self.failed(reason, &self.route(error), &Shown::default());
+            }
+            EndReason::PartialAnswer => {
+                let text = self.shown.text().to_owned();
+                let message = "the connection broke in the middle of the answer, and the rest of it did not come";
+                return Ending { tail: Tail::Partial(text), ..Ending::failed(reason, "HM4022", message) };
+            }
+            EndReason::ContentBlocked => ("HM4009", "the provider withheld the answer (content filter)"),
+            EndReason::ContextOverflow => {
+                ("HM4011", "the model's window is full; the answer ends where it was cut, and nothing more fits")
+            }
+            EndReason::ThinkingExhausted => (
+                "HM4021",
+                "the model thought and did not answer, more than once; ask for less at once, lower its thinking \
+                 (agent.reasoning_effort), or raise model.max_tokens",
+            ),
+            _ => ("HM4015", "the model announced calls and made none, more than once"),
         };
-        Ending::failed(
-            EndReason::OutputTruncated,
-            "HM4014",
-            format!("the model reached its output limit {what}; ask for less at once, or raise model.max_tokens"),
-        )
+        Ending::failed(reason, code, message)
+    }
+
+    /// Keeps the part of an answer that was cut, and asks for the rest. Both rows are written together: a part without
+    /// its nudge is never read back.
+    async fn go_on(&mut self, completion: Completion) -> Result<(), Ending> {
+        let part = self.assistant_row(&completion, MessageKind::Hidden);
+        let nudge = Nudge::GoOn.row(self.engine.ids().message());
+        let messages = [projection::assistant(&part, Vec::new()), projection::user(nudge.content.clone())];
+        let usage = self.usage_of(completion.usage);
+        self.store(self.engine.store.append(&self.fence, &self.id, vec![part, nudge], Some(usage)).await)?;
+        self.history.extend(messages);
+        self.kept(&completion.text);
+        self.raise_cap();
+        self.budget.allow_grace();
+        Ok(())
     }
 
     /// A provider that pauses a long answer gets it back unchanged and goes on.
-    async fn pause(&mut self, completion: Completion) -> Result<Option<Ending>, Ending> {
-        self.counters.pauses += 1;
-        if self.counters.pauses > PAUSES_MAX {
-            return self.answer(completion, None).await.map(Some);
-        }
+    async fn send_back(&mut self, completion: Completion) -> Result<(), Ending> {
         let row = self.assistant_row(&completion, MessageKind::Hidden);
         let usage = self.usage_of(completion.usage);
         let message = projection::assistant(&row, Vec::new());
         self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
         self.history.push(message);
-        Ok(None)
+        self.kept(&completion.text);
+        Ok(())
     }
 
-    /// The iteration budget is used up: one more request, for a summary.
-    pub(crate) async fn closing_summary(&mut self) -> Result<Ending, Ending> {
-        let steps = self.iterations;
-        let nudge = {
-            let mut row = NewMessage::text(self.engine.ids().message(), Role::User, SUMMARY_REQUEST);
-            row.kind = MessageKind::Hidden;
-            row
-        };
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![nudge], None).await)?;
-        self.history.push(projection::user(SUMMARY_REQUEST.to_owned()));
-        let error = TurnError {
-            code: "HM4001".to_owned(),
-            message: format!("the limit of {steps} steps for one turn is reached (agent.max_turns, --max-turns)"),
-            retryable: false,
-        };
-        let mut completion = self.request().await?;
-        // The tools stay in the request, since its first bytes must not change; calls are simply not taken.
-        completion.calls.clear();
-        if completion.text.trim().is_empty() {
-            self.count_lost(&completion).await?;
-            return Ok(Ending {
-                reason: EndReason::BudgetExhausted,
-                answer: String::new(),
-                error: Some(error),
-                tail: Tail::Boundary,
-            });
+    fn kept(&mut self, part: &str) {
+        self.trail.push(part);
+        self.shown = Shown::after(&self.trail);
+    }
+
+    /// The answer is not taken: the same request goes out again, after a wait where one helps.
+    async fn again(&mut self, completion: &Completion, again: Again) -> Result<(), Ending> {
+        self.count_lost(completion).await?;
+        self.shown.next_attempt();
+        if again.less_thinking
+            && let Some(effort) = recovery::lower_effort(self.effort.as_deref())
+        {
+            self.effort = Some(effort.to_owned());
         }
-        self.answer(completion, Some(error)).await
+        if again.more_room {
+            self.raise_cap();
+        }
+        let Some(number) = again.wait else {
+            self.emit(EventKind::Notice { text: again.why.to_owned() });
+            return Ok(());
+        };
+        let wait_ms = retry::backoff_ms(number, self.jitter(number));
+        if self.ends_before(wait_ms) {
+            let message =
+                format!("the time for one turn (agent.run_budget_seconds) leaves no room for a retry: {}", again.why);
+            return Err(Ending::failed(EndReason::DeadlineExceeded, "HM4002", message));
+        }
+        self.emit(EventKind::Retrying {
+            message: again.why.to_owned(),
+            wait_ms,
+            attempt: number + 1,
+            attempts_max: EMPTY_RETRIES_MAX + 1,
+        });
+        match self.wait(wait_ms).await {
+            Ok(()) => Ok(()),
+            Err(()) => Err(self.stopped_while_asking(&self.shown)),
+        }
     }
 
-    async fn count_lost(&mut self, completion: &Completion) -> Result<(), Ending> {
+    /// Nothing came after the results of tools: says so to the model, in a row that stays.
+    async fn nudge(&mut self, completion: &Completion) -> Result<(), Ending> {
+        let nudge = Nudge::AnswerAfterTools.row(self.engine.ids().message());
+        let message = projection::user(nudge.content.clone());
+        let usage = self.usage_of(completion.usage);
+        self.store(self.engine.store.append(&self.fence, &self.id, vec![nudge], Some(usage)).await)?;
+        self.history.push(message);
+        self.shown.next_attempt();
+        self.budget.allow_grace();
+        Ok(())
+    }
+
+    pub(crate) async fn count_lost(&mut self, completion: &Completion) -> Result<(), Ending> {
         let usage = self.usage_of(completion.usage);
         self.store(self.engine.store.count_usage(&self.fence, usage).await)
     }
@@ -145,6 +222,31 @@ impl Turn<'_> {
         row.finish = Some(finish_word(&completion.finish).to_owned());
         row
     }
+}
+
+/// Gives a row what was said before it: people read all of it here, the model reads what it wrote in this row.
+pub(crate) fn carry(trail: &Trail, row: &mut NewMessage) {
+    if trail.is_empty() {
+        return;
+    }
+    let whole = trail.with(&row.content);
+    let own = std::mem::replace(&mut row.content, whole);
+    row.api_content = Some(ApiContent(own.into()));
+}
+
+fn truncated(completion: &Completion) -> Ending {
+    let what = if !completion.calls.is_empty() {
+        "while it was writing a tool call, which was not run"
+    } else if completion.text.trim().is_empty() {
+        "before any text (a model that reasons may have used all of it up)"
+    } else {
+        "before the answer was whole"
+    };
+    Ending::failed(
+        EndReason::OutputTruncated,
+        "HM4014",
+        format!("the model reached its output limit {what}; ask for less at once, or raise model.max_tokens"),
+    )
 }
 
 fn finish_word(finish: &Finish) -> &str {

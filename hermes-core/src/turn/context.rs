@@ -12,8 +12,12 @@ use hermes_tools::{Tool, ToolContext};
 use crate::end::EndReason;
 use crate::event::EventKind;
 use crate::input::Input;
+use crate::nudge::Nudge;
 use crate::projection;
 use crate::prompt;
+use crate::recovery::Recovery;
+use crate::shown::Shown;
+use crate::trail::Trail;
 use crate::turn::{Ending, Turn, TurnTools};
 
 impl Turn<'_> {
@@ -147,6 +151,14 @@ impl Turn<'_> {
         let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
         let rows = whole_turns(&rows, page.limit);
         self.hydrate(rows);
+        // What an earlier owner left of a cut answer is gone on with.
+        let (trail, continuations) = Trail::of_rows(rows, &self.id);
+        let nudged =
+            rows.last().is_some_and(|row| row.turn == self.id && Nudge::of(row) == Some(Nudge::AnswerAfterTools));
+        self.recovery = Recovery::resumed(continuations, nudged);
+        self.shown = Shown::after(&trail);
+        self.trail = trail;
+        self.guard().view_changed();
         self.call_ids = rows.iter().flat_map(|row| row.calls.iter().map(|call| call.provider_id.clone())).collect();
         self.history = projection::messages(rows);
         Ok(())
@@ -176,6 +188,9 @@ impl Turn<'_> {
             })
         };
         let taken = self.store(self.engine.store.take_steers(&self.fence, &self.id, &row).await)?;
+        if !taken.is_empty() {
+            self.guard().person_spoke();
+        }
         for admission in &taken {
             self.history.push(projection::user(row(admission).content));
         }

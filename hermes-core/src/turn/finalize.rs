@@ -1,14 +1,16 @@
 //! The one exit: a closed tail, a settled admission, a released lease, one event, one result.
 
-use hermes_store::{MessageKind, NewMessage, Role, StoreError, TurnEnd};
+use hermes_store::{ApiContent, MessageId, MessageKind, NewMessage, Role, StoreError, TurnEnd};
 
 use crate::end::{EndReason, TurnResult};
 use crate::event::EventKind;
+use crate::trail::Trail;
 use crate::turn::{Ending, Tail, Turn};
 
 impl Turn<'_> {
     /// Ends the turn.
     pub(crate) async fn finalize(&self, ending: Ending) -> TurnResult {
+        let ending = self.with_trail(ending);
         let ending = match self.close(ending.clone()).await {
             Ok(()) => ending,
             Err(error) => after_failed_close(ending, &error),
@@ -54,11 +56,37 @@ impl Turn<'_> {
             Tail::Closed => return None,
             Tail::Partial(text) => (MessageKind::Partial, text.clone()),
             Tail::Boundary => (MessageKind::Boundary, boundary_text(ending.reason)),
+            Tail::Note(text) => (MessageKind::Boundary, text.clone()),
         };
-        let mut row = NewMessage::text(self.engine.ids().message(), Role::Assistant, text);
-        row.kind = kind;
-        Some(row)
+        Some(closing_row(self.engine.ids().message(), kind, &text, &self.trail))
     }
+
+    /// What the result calls the answer: with parts of it that were kept before.
+    fn with_trail(&self, mut ending: Ending) -> Ending {
+        match &ending.tail {
+            Tail::Closed => {}
+            Tail::Partial(text) => ending.answer = self.trail.with(text),
+            Tail::Boundary | Tail::Note(_) if !self.trail.is_empty() => {
+                self.trail.text().clone_into(&mut ending.answer)
+            }
+            Tail::Boundary | Tail::Note(_) => {}
+        }
+        ending
+    }
+}
+
+/// The row that closes a turn without an answer. Parts of one that were kept before are shown to people in it; the
+/// model, who has them, reads only `text`.
+pub(crate) fn closing_row(id: MessageId, kind: MessageKind, text: &str, trail: &Trail) -> NewMessage {
+    let mut row = NewMessage::text(id, Role::Assistant, text);
+    row.kind = kind;
+    if trail.is_empty() {
+        return row;
+    }
+    row.content = if kind == MessageKind::Partial { trail.with(text) } else { trail.text().to_owned() };
+    row.kind = MessageKind::Partial;
+    row.api_content = Some(ApiContent(text.to_owned().into()));
+    row
 }
 
 /// What the model reads in place of an answer. It says that the request was not done, so that it is neither taken for
@@ -70,6 +98,8 @@ pub(crate) fn boundary_text(reason: EndReason) -> String {
         EndReason::CrashInterrupted => "the program died while it was being worked on",
         EndReason::BudgetExhausted => "its limit on steps was reached",
         EndReason::DeadlineExceeded => "its time was over",
+        EndReason::RepetitionStopped => "the answer had begun to repeat itself without end, and nothing of it was kept",
+        EndReason::EmptyResponse | EndReason::ThinkingExhausted => "no answer came",
         _ => "it failed",
     };
     format!("[This request was not finished: {why}. It is not to be taken up again unless the user asks for it.]")

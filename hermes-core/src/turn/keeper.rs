@@ -8,12 +8,11 @@ use crate::engine::Inner;
 use crate::stop::{Cause, Interrupt, StopSignal};
 
 /// Renews until it is dropped. A lost lease and a passed deadline stop the turn; the keeper then only waits.
-pub(crate) async fn keep(engine: &Inner, fence: Fence, stop: StopSignal) -> Infallible {
+pub(crate) async fn keep(engine: &Inner, fence: Fence, stop: StopSignal, deadline_ms: Option<i64>) -> Infallible {
     let settings = &engine.settings;
     let begun_ms = engine.clock.now_ms();
     let mut good_until_ms = begun_ms.saturating_add(clamp(settings.lease_ttl_ms));
     let mut next_renewal_ms = begun_ms.saturating_add(clamp(settings.lease_refresh_ms));
-    let deadline_ms = settings.turn_deadline_ms.map(|ms| begun_ms.saturating_add(clamp(ms)));
     loop {
         let now = engine.clock.now_ms();
         let mut wake_ms = next_renewal_ms;

@@ -1,13 +1,15 @@
 //! One turn: phases with one exit.
 //!
 //! ```text
-//! context -> loop { steer -> request (retry) -> normalise -> round (record, execute, settle) | answer } -> finalize
+//! context -> loop { step of the budget -> steer -> request (retry) -> normalise -> round (record, execute, settle) | answer }
+//!         -> finalize
 //! ```
 //!
 //! A phase returns its value or an [`Ending`]; whatever the ending, it goes through [`Turn::finalize`], which leaves a
 //! tail that the next turn can extend, settles the admission with exactly one reason and gives the lease back.
 
 mod answer;
+mod closing;
 mod context;
 mod finalize;
 mod keeper;
@@ -16,16 +18,21 @@ mod request;
 mod round;
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hermes_providers::{ChatMessage, ChatModel, ToolSchema};
 use hermes_store::{AdmissionRecord, Fence, OpenTurn, SessionId, StoreError, TurnId, UsageDelta, UsageTotals};
 use hermes_tools::{Tool, ToolContext};
 
+use crate::budget::Budget;
 use crate::end::{EndReason, TurnError, TurnResult};
 use crate::engine::Inner;
 use crate::event::{Event, EventKind};
+use crate::guardrail::Guardrails;
+use crate::recovery::Recovery;
+use crate::shown::Shown;
 use crate::stop::{Cause, StopSignal};
+use crate::trail::Trail;
 
 /// What the transcript still needs when a turn ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +41,8 @@ pub(crate) enum Tail {
     Closed,
     /// A row of the program that says that there is no answer.
     Boundary,
+    /// A row of the program that explains why there is no answer, in these words.
+    Note(String),
     /// What there is of an answer.
     Partial(String),
 }
@@ -55,6 +64,29 @@ impl Ending {
             error: Some(TurnError { code: code.to_owned(), message: message.into(), retryable: reason.may_retry() }),
             tail: Tail::Boundary,
         }
+    }
+
+    /// The model repeats itself without end. Nothing of it is kept: it would be an example to go on with.
+    pub(crate) fn looping() -> Self {
+        Self::failed(
+            EndReason::RepetitionStopped,
+            "HM4020",
+            "the model had begun to repeat itself without end and was stopped; send the input again",
+        )
+    }
+
+    /// A guardrail ends the turn. People and the model read why.
+    pub(crate) fn halted(why: &str) -> Self {
+        let mut ending = Self::failed(
+            EndReason::GuardrailHalt,
+            "HM4019",
+            format!("the turn was ended because it went in circles: {why}"),
+        );
+        ending.tail = Tail::Note(format!(
+            "[This turn was ended by the program because it went in circles: {why}. What was done until then is done. The \
+             request is not finished; it is not to be taken up again in the same way.]"
+        ));
+        ending
     }
 
     /// A write failed: with the lease gone nothing more may be written; otherwise storage is to blame.
@@ -111,24 +143,34 @@ pub(crate) struct Turn<'e> {
     /// Ids of calls that the history holds: a provider that uses one again gets another.
     pub call_ids: HashSet<String>,
     pub api_calls: u64,
-    pub iterations: u64,
+    pub budget: Budget,
+    pub begun_ms: i64,
+    pub deadline_ms: Option<i64>,
+    /// The model was told that the time runs out.
+    pub deadline_told: bool,
     pub max_output_tokens: Option<u64>,
+    /// How often the output cap was raised after an answer was cut.
+    pub times_raised: u32,
+    /// The provider has said how much output fits: the cap is not raised any more.
+    pub output_lowered: bool,
+    /// How much the model is asked to think.
+    pub effort: Option<String>,
     pub usage: UsageTotals,
-    pub counters: Counters,
-}
-
-/// How often a recovery was tried in this turn.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
-    pub silent_repairs: u32,
+    pub recovery: Recovery,
+    /// Rounds in a row without one valid call.
     pub invalid_rounds: u32,
-    pub pauses: u32,
+    /// Parts of an answer that was cut.
+    pub trail: Trail,
+    /// What clients have seen of the answer that is asked for.
+    pub shown: Shown,
+    /// Held for one look at a result, never over an await.
+    pub guard: Mutex<Guardrails>,
 }
 
 impl Turn<'_> {
     /// Runs the turn from its input, or from where an earlier owner left it.
     pub(crate) async fn run(mut self, open: Option<OpenTurn>) -> TurnResult {
-        let keeper = keeper::keep(self.engine, self.fence.clone(), self.stop.clone());
+        let keeper = keeper::keep(self.engine, self.fence.clone(), self.stop.clone(), self.deadline_ms);
         let work = async move {
             let ending = match self.work(open).await {
                 Ok(ending) | Err(ending) => ending,
@@ -147,13 +189,12 @@ impl Turn<'_> {
         self.open_context(open).await?;
         loop {
             self.check_stop()?;
-            if self.engine.settings.max_iterations.is_some_and(|max| self.iterations >= max) {
+            if !self.budget.take() {
                 return self.closing_summary().await;
             }
-            self.iterations += 1;
             self.take_steers().await?;
-            let completion = self.request().await?;
-            if let Some(ending) = self.take_completion(completion).await? {
+            let answer = self.request().await?;
+            if let Some(ending) = self.take_answer(answer).await? {
                 return Ok(ending);
             }
         }
@@ -165,6 +206,10 @@ impl Turn<'_> {
             Some(cause) => Err(Ending::stopped(cause, String::new())),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn guard(&self) -> MutexGuard<'_, Guardrails> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Provider and model, for people.

@@ -12,15 +12,16 @@
 //! not run when it provably did not begin; otherwise its outcome is unknown, and the model is told.
 
 use hermes_store::{
-    CallOutcome, CallResult, Fence, JournalState, MessageKind, NewMessage, OpenTurn, RecordedCall, ReplaySafety, Role,
-    StoreError, TurnEnd,
+    CallOutcome, CallResult, Fence, JournalState, MessageKind, MessagePage, OpenTurn, RecordedCall, ReplaySafety, Role,
+    StoreError, StoredMessage, TurnEnd, View,
 };
 use hermes_tools::PreparedCall;
 
 use crate::end::EndReason;
 use crate::engine::Inner;
 use crate::limits::{RESUME_FRESH_MS, TURN_ATTEMPTS_MAX};
-use crate::turn::finalize::boundary_text;
+use crate::trail::Trail;
+use crate::turn::finalize::{boundary_text, closing_row};
 use crate::turn::{Ending, Turn};
 
 const NOT_RUN: &str = "Not run: the program died before this call began. Nothing of it happened.";
@@ -54,7 +55,9 @@ pub(crate) fn plan(open: &OpenTurn, now_ms: i64) -> Plan {
             _ => {}
         }
     }
-    let nothing_happened = open.calls.is_empty() && open.last_row.as_ref().is_none_or(|row| row.role == Role::User);
+    // A nudge shows that the model has spoken.
+    let is_input = |row: &StoredMessage| row.role == Role::User && row.kind != MessageKind::Hidden;
+    let nothing_happened = open.calls.is_empty() && open.last_row.as_ref().is_none_or(is_input);
     let may_go_on = open.attempt < TURN_ATTEMPTS_MAX && now_ms.saturating_sub(open.last_write_ms) <= RESUME_FRESH_MS;
     match (nothing_happened, may_go_on) {
         (true, _) if open.attempt == 1 => Plan::Requeue,
@@ -113,7 +116,7 @@ impl Turn<'_> {
             return Ok(());
         }
         // The history is loaded from the store afterwards, with these results in their places.
-        self.run_calls(&round, again).await.map(|_| ())
+        self.run_calls(&round, again, Vec::new()).await.map(|_| ())
     }
 }
 
@@ -128,8 +131,8 @@ pub(crate) async fn close(engine: &Inner, fence: &Fence, open: &OpenTurn, plan: 
         }
     }
     if plan == Plan::Close && open.session.is_some() {
-        let mut row = NewMessage::text(engine.ids().message(), Role::Assistant, boundary_text(reason));
-        row.kind = MessageKind::Boundary;
+        let trail = stored_trail(engine, fence, open).await?;
+        let row = closing_row(engine.ids().message(), MessageKind::Boundary, &boundary_text(reason), &trail);
         engine.store.append(fence, &open.id, vec![row], None).await?;
     }
     let end = TurnEnd {
@@ -140,6 +143,16 @@ pub(crate) async fn close(engine: &Inner, fence: &Fence, open: &OpenTurn, plan: 
     };
     engine.store.settle_turn(fence, &open.id, end, true).await?;
     Ok(reason)
+}
+
+/// The parts of a cut answer that the turn ended with: people have not seen them yet.
+async fn stored_trail(engine: &Inner, fence: &Fence, open: &OpenTurn) -> Result<Trail, StoreError> {
+    if open.last_row.as_ref().is_none_or(|row| row.kind != MessageKind::Hidden) {
+        return Ok(Trail::default());
+    }
+    let page = MessagePage { from_end: true, ..MessagePage::default() };
+    let rows = engine.store.messages(fence.conversation(), View::Model, page).await?;
+    Ok(Trail::of_rows(&rows, &open.id).0)
 }
 
 /// What was done, for a person.

@@ -1,19 +1,30 @@
 //! The round phase: record, execute, settle. Nothing runs before it is written down, and no result is shown to the
 //! model before it is stored.
+//!
+//! Guardrails look at each result before it is stored, and what they and the budget have to say is added to it then:
+//! a stored row is never touched again. A turn that they end is ended after the round, when every call has its result.
+//!
+//! Two equal calls in one answer are both run: to poll twice or to send twice may be meant, and a call that vanished
+//! would leave the model with a result that it did not get (E13). What is not meant shows as a streak.
 
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use hermes_providers::{CompletedCall, Completion, ToolCall};
 use hermes_store::{
-    CallId, CallOutcome, CallResult, NewCall, NewMessage, Recorded, ReplaySafety, Role, Round, SettledCall, StoreError,
+    CallOutcome, CallResult, NewCall, NewMessage, Recorded, RecordedCall, ReplaySafety, Role, Round, SettledCall,
+    StoreError,
 };
 use hermes_tools::{BatchContext, CallObserver, CallProgress, CallReport, Halt, PreparedCall};
 
 use crate::end::EndReason;
 use crate::event::{EventKind, PlannedCall};
-use crate::limits::{CALLS_PER_ROUND_MAX, EVENT_PREVIEW_CHARS, INVALID_ROUNDS_MAX};
+use crate::guardrail::{Seen, append};
+use crate::limits::{CALLS_PER_ROUND_MAX, DEADLINE_WARN_PERCENT, EVENT_PREVIEW_CHARS, INVALID_ROUNDS_MAX};
 use crate::projection;
+use crate::shown::Shown;
+use crate::trail::Trail;
+use crate::turn::answer::carry;
 use crate::turn::{Ending, Turn};
 
 /// Characters of a provider's call id that are kept; longer ones are replaced (some wires allow no more than 64).
@@ -28,25 +39,51 @@ impl Turn<'_> {
         assistant.sidecar =
             completion.sidecar.map(|s| hermes_store::Sidecar { issuer: s.issuer.as_ref().to_owned(), bytes: s.bytes });
         assistant.finish = Some("tool_calls".to_owned());
-        let (calls, prepared) = self.plan_calls(completion.calls);
+        carry(&self.trail, &mut assistant);
+        self.trail = Trail::default();
+        self.shown = Shown::default();
+        let mut notes = self.due_notes();
+        let (mut calls, prepared) = self.plan_calls(completion.calls);
         let all_invalid = prepared.is_empty();
+        if all_invalid && let Some(preset) = calls.last_mut().and_then(|call| call.preset.as_mut()) {
+            notes.drain(..).for_each(|note| append(preset, &note));
+        }
         let planned = Round::plan(self.id.clone(), assistant, calls, Some(usage));
         let recorded = self.store(self.engine.store.record_round(&self.fence, planned).await)?;
         self.announce(&recorded, &prepared);
         let replayed = replayed(&recorded);
-        let results = self.execute(recorded, prepared).await?;
+        self.budget.refund_round(recorded.calls().iter().map(|call| call.new.name.as_str()));
+        let results = self.execute(recorded, prepared, notes).await?;
         self.history.push(replayed);
         self.history.extend(results);
+        if let Some(why) = self.guard().halted() {
+            return Err(Ending::halted(why));
+        }
         self.check_invalid_rounds(all_invalid)
+    }
+
+    /// What the model is to be told with the next result: that its steps or its time run out, each once.
+    fn due_notes(&mut self) -> Vec<String> {
+        let mut notes: Vec<String> = self.budget.warning().into_iter().collect();
+        let now_ms = self.engine.clock.now_ms();
+        if let Some(deadline_ms) = self.deadline_ms.filter(|_| !self.deadline_told) {
+            let (whole, gone) = (deadline_ms - self.begun_ms, now_ms - self.begun_ms);
+            if gone.saturating_mul(100) >= whole.saturating_mul(DEADLINE_WARN_PERCENT) {
+                self.deadline_told = true;
+                let left = (deadline_ms - now_ms).max(0) / 1_000;
+                notes.push(format!("Note: about {left} seconds are left for this turn. Finish, and answer."));
+            }
+        }
+        notes
     }
 
     fn check_invalid_rounds(&mut self, all_invalid: bool) -> Result<(), Ending> {
         if !all_invalid {
-            self.counters.invalid_rounds = 0;
+            self.invalid_rounds = 0;
             return Ok(());
         }
-        self.counters.invalid_rounds += 1;
-        if self.counters.invalid_rounds < INVALID_ROUNDS_MAX {
+        self.invalid_rounds += 1;
+        if self.invalid_rounds < INVALID_ROUNDS_MAX {
             return Ok(());
         }
         Err(Ending::failed(
@@ -62,15 +99,22 @@ impl Turn<'_> {
         let mut prepared = Vec::new();
         for (index, call) in calls.into_iter().enumerate() {
             let id = self.engine.ids().call();
-            let checked = self.prepare(index, id.as_str(), &call);
+            let provider_id = self.unique_call_id(call.id.as_deref(), index);
+            let checked = self.prepare(index, id.as_str(), &call).and_then(|ready| self.admit(ready));
             let (replay, preset) = match &checked {
                 Ok(ready) => (replay_of(ready.tool.spec().replay), None),
-                Err(report) => (ReplaySafety::Pure, Some(result_of(report))),
+                Err(report) => {
+                    let mut result = result_of(report);
+                    let (name, arguments) = (call.name.as_str(), call.arguments.as_str());
+                    let seen = Seen { name, arguments, replay: ReplaySafety::Pure, provider_id: &provider_id };
+                    self.guard().observe(seen, &mut result);
+                    (ReplaySafety::Pure, Some(result))
+                }
             };
             planned.push(NewCall {
                 call: id,
                 result: self.engine.ids().message(),
-                provider_id: self.unique_call_id(call.id.as_deref(), index),
+                provider_id,
                 name: call.name,
                 arguments: call.arguments,
                 replay,
@@ -96,10 +140,21 @@ impl Turn<'_> {
         self.engine.tools.registry.prepare_available(available, index, id, &call.name, &call.arguments)
     }
 
-    /// An id that pairs call and result in every later request: the provider's own, unless it used that one before.
+    /// Asks the guardrails whether the turn may make one more such call.
+    fn admit(&self, ready: PreparedCall) -> Result<PreparedCall, CallReport> {
+        match self.guard().admit(&ready.call.name, &ready.call.arguments) {
+            Ok(()) => Ok(ready),
+            Err(text) => Err(CallReport::new(hermes_tools::CallOutcome::Denied, text).with_summary("over the cap")),
+        }
+    }
+
+    /// An id that pairs call and result in every later request: the provider's own, unless it used that one before, or
+    /// it is one that would not come back as it is (blanks, control characters, too long).
     fn unique_call_id(&mut self, wanted: Option<&str>, index: usize) -> String {
+        let keeps =
+            |id: &str| !id.is_empty() && id.len() <= CALL_ID_MAX_CHARS && id.bytes().all(|b| b.is_ascii_graphic());
         let base = match wanted {
-            Some(id) if !id.is_empty() && id.chars().count() <= CALL_ID_MAX_CHARS => id.to_owned(),
+            Some(id) if keeps(id) => id.to_owned(),
             _ => format!("call_{}_{index}", self.call_ids.len()),
         };
         let mut id = base.clone();
@@ -135,8 +190,9 @@ impl Turn<'_> {
         &self,
         recorded: Round<Recorded>,
         prepared: Vec<PreparedCall>,
+        notes: Vec<String>,
     ) -> Result<Vec<hermes_providers::ChatMessage>, Ending> {
-        let (proofs, mut reports) = self.run_calls(&recorded, prepared).await?;
+        let (proofs, mut reports) = self.run_calls(&recorded, prepared, notes).await?;
         let calls: Vec<NewCall> = recorded.calls().iter().map(|call| call.new.clone()).collect();
         recorded.settle(&proofs).map_err(|unsettled| broken(format!("after a round {unsettled}")))?;
         let mut results = Vec::with_capacity(calls.len());
@@ -148,14 +204,15 @@ impl Turn<'_> {
         Ok(results)
     }
 
-    /// Runs calls of a recorded round and stores each result.
+    /// Runs calls of a recorded round and stores each result; `notes` go to the model with the first one.
     pub(crate) async fn run_calls(
         &self,
         recorded: &Round<Recorded>,
         prepared: Vec<PreparedCall>,
+        notes: Vec<String>,
     ) -> Result<Settlements, Ending> {
         let Some(tools) = &self.tools else { return Err(broken("a round without tools".to_owned())) };
-        let journal = Journal::new(self, recorded);
+        let journal = Journal::new(self, recorded, notes);
         if !prepared.is_empty() {
             let batch = BatchContext {
                 tool: tools.context.clone(),
@@ -190,7 +247,7 @@ fn replayed(recorded: &Round<Recorded>) -> hermes_providers::ChatMessage {
 /// Writes down what the executor reports, before anything else happens with it.
 struct Journal<'t> {
     turn: &'t Turn<'t>,
-    calls: Vec<(CallId, String)>,
+    calls: &'t [RecordedCall],
     state: Mutex<JournalState>,
 }
 
@@ -199,17 +256,29 @@ struct JournalState {
     failure: Option<StoreError>,
     proofs: Vec<SettledCall>,
     reports: Vec<Option<CallResult>>,
+    /// What goes to the model with the next result.
+    notes: Vec<String>,
 }
 
 /// Proofs of stored results, and the results by place.
 pub(crate) type Settlements = (Vec<SettledCall>, Vec<Option<CallResult>>);
 
 impl<'t> Journal<'t> {
-    fn new(turn: &'t Turn<'t>, recorded: &Round<Recorded>) -> Self {
-        let calls: Vec<_> =
-            recorded.calls().iter().map(|call| (call.new.call.clone(), call.new.name.clone())).collect();
+    fn new(turn: &'t Turn<'t>, recorded: &'t Round<Recorded>, notes: Vec<String>) -> Self {
+        let calls = recorded.calls();
         let reports = vec![None; calls.len()];
-        Self { turn, calls, state: Mutex::new(JournalState { reports, ..JournalState::default() }) }
+        Self { turn, calls, state: Mutex::new(JournalState { reports, notes, ..JournalState::default() }) }
+    }
+
+    /// The result as it is stored and shown.
+    fn result(&self, call: &NewCall, report: &CallReport) -> CallResult {
+        let mut result = result_of(report);
+        let (name, arguments) = (call.name.as_str(), call.arguments.as_str());
+        let seen = Seen { name, arguments, replay: call.replay, provider_id: &call.provider_id };
+        self.turn.guard().observe(seen, &mut result);
+        let notes = std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).notes);
+        notes.iter().for_each(|note| append(&mut result, note));
+        result
     }
 
     fn finish(self) -> Result<Settlements, Ending> {
@@ -226,8 +295,8 @@ impl<'t> Journal<'t> {
         Halt
     }
 
-    fn call(&self, index: usize) -> Result<&(CallId, String), Halt> {
-        self.calls.get(index).ok_or(Halt)
+    fn call(&self, index: usize) -> Result<&'t NewCall, Halt> {
+        self.calls.get(index).map(|call| &call.new).ok_or(Halt)
     }
 }
 
@@ -235,16 +304,18 @@ impl<'t> Journal<'t> {
 impl CallObserver for Journal<'_> {
     async fn before_effect(&self, indexes: &[usize]) -> Result<(), Halt> {
         let calls =
-            indexes.iter().map(|index| self.call(*index).map(|(id, _)| id.clone())).collect::<Result<Vec<_>, _>>()?;
+            indexes.iter().map(|index| self.call(*index).map(|new| new.call.clone())).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn;
         let started = turn.engine.store.start_calls(&turn.fence, &turn.id, &calls).await;
         started.map_err(|error| self.fail(error))
     }
 
     async fn settled(&self, index: usize, report: CallReport) -> Result<(), Halt> {
-        let (id, name) = self.call(index)?;
+        let call = self.call(index)?;
+        let id = &call.call;
         let turn = self.turn;
-        let result = result_of(&report);
+        let result = self.result(call, &report);
+        let preview = result.content.chars().take(EVENT_PREVIEW_CHARS).collect();
         let proof = turn
             .engine
             .store
@@ -260,16 +331,16 @@ impl CallObserver for Journal<'_> {
         }
         turn.emit(EventKind::CallFinished {
             call: id.clone(),
-            name: name.clone(),
+            name: call.name.clone(),
             outcome: outcome_of(report.outcome),
             summary: report.summary,
-            preview: report.content.chars().take(EVENT_PREVIEW_CHARS).collect(),
+            preview,
         });
         Ok(())
     }
 
     fn progress(&self, index: usize, progress: CallProgress) {
-        let Ok((call, name)) = self.call(index) else { return };
+        let Ok(NewCall { call, name, .. }) = self.call(index) else { return };
         let call = call.clone();
         self.turn.emit(match progress {
             CallProgress::Started { label } => EventKind::CallStarted { call, name: name.clone(), label },

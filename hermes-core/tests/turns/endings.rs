@@ -40,9 +40,9 @@ async fn i16_every_end_has_one_reason_and_leaves_a_tail_that_the_next_turn_exten
         ("configuration", vec![fail(ErrorClass::Configuration)], EndReason::Misconfigured),
         ("retries", (0..4).map(|_| fail(ErrorClass::ServerError)).collect(), EndReason::RetriesExhausted),
         ("retry works", vec![fail(ErrorClass::ServerError), Script::text("hello")], EndReason::Answered),
-        ("empty", (0..3).map(|_| Script::text("")).collect(), EndReason::EmptyResponse),
+        ("empty", (0..4).map(|_| Script::text("")).collect(), EndReason::EmptyResponse),
         ("empty once", vec![Script::text(""), Script::text("hello")], EndReason::Answered),
-        ("cut", vec![cut()], EndReason::OutputTruncated),
+        ("cut", (0..4).map(|_| cut()).collect(), EndReason::OutputTruncated),
         ("cut before text", vec![Script::text("").with_finish(Finish::Length)], EndReason::OutputTruncated),
         ("filtered", vec![Script::text("ha").with_finish(Finish::ContentFilter)], EndReason::ContentBlocked),
         (
@@ -52,7 +52,7 @@ async fn i16_every_end_has_one_reason_and_leaves_a_tail_that_the_next_turn_exten
         ),
         (
             "truncated call",
-            (0..3).map(|_| Script::calls([("a", "act", "{\"a\":1")]).with_finish(Finish::Length)).collect(),
+            (0..5).map(|_| Script::calls([("a", "act", "{\"a\":1")]).with_finish(Finish::Length)).collect(),
             EndReason::OutputTruncated,
         ),
     ];
@@ -245,7 +245,7 @@ async fn i09_an_owner_that_lost_its_lease_stops_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn c3_a_failed_request_is_not_run_together_with_the_next_one() {
+async fn c3_e52_a_failed_request_is_not_run_together_with_the_next_one() {
     let world = World::new();
     let model = model([Script::error(error(ErrorClass::Auth)), Script::text("hello")]);
     let engine = world.engine("e", model.clone());

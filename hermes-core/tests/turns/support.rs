@@ -49,7 +49,8 @@ impl ChatModel for RoundsModel {
                 .map(|n| CompletedCall {
                     id: Some(format!("p-{done}-{n}")),
                     name: "act".to_owned(),
-                    arguments: format!("{{\"n\": {n}}}"),
+                    // No two calls alike: a model that goes in circles is another test's.
+                    arguments: format!("{{\"n\": {}}}", done * self.calls_per_round + n),
                     whole: true,
                 })
                 .collect()

@@ -45,8 +45,10 @@ async fn i13_results_stand_in_call_order_with_one_for_each_valid_or_invalid_call
 async fn e14_a_call_id_that_a_provider_uses_again_is_made_unique() {
     let world = World::new();
     let model = Arc::new(ScriptedModel::new(ScriptedModel::test_info()));
-    for _ in 0..2 {
-        model.push(Script::calls([("call_0", "act", "{}"), ("call_0", "act", "{}"), ("", "act", "{}")]));
+    for round in 0..2 {
+        let arguments = |n: usize| format!("{{\"n\":{}}}", round * 3 + n);
+        let calls = ["call_0", "call_0", ""].into_iter().enumerate();
+        model.push(Script::calls(calls.map(|(n, id)| (id, "act", arguments(n)))));
     }
     model.push(Script::text("done"));
     let result = ask(&world.engine("e", model.clone()), None, "go").await;
