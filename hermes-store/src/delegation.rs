@@ -24,6 +24,9 @@
 //! | [`DelegationStore::deliver_result`] | an input of the parent, delivery delivered | nothing to do; a repetition gets the same receipt |
 //! | [`DelegationStore::collect_result`] | delivery delivered, with the turn | the same turn takes it again and gets the same result |
 //!
+//! Whoever waits for a delegation waits for a change of the child ([`crate::LeaseStore::wait_for_change`]): its end counts
+//! one there. The parent changes when the result is delivered.
+//!
 //! Nothing that was not delivered is ever pruned, unless it was given up ([`ResultDelivery::Dropped`]) and is as old as
 //! [`crate::limits::DELEGATION_KEEP_MS`]: until then it can be read and taken by a turn.
 
@@ -295,9 +298,9 @@ pub trait DelegationStore: Send + Sync {
 
     /// Makes running delegations unknown whose owner is gone (as in [`crate::WorkStore::sweep_workers`]) while no live
     /// owner holds the child and the child's input is not queued; gives up deliveries that were tried
-    /// [`crate::limits::RESULT_ATTEMPTS_MAX`] times, or once and are older than
-    /// [`crate::limits::RESULT_AGE_MAX_MS`]; forgets what was delivered or given up
-    /// [`crate::limits::DELEGATION_KEEP_MS`] ago. Returns those that became unknown, by id.
+    /// [`crate::limits::RESULT_ATTEMPTS_MAX`] times, or once and are older than [`crate::limits::RESULT_AGE_MAX_MS`];
+    /// forgets delegations that ended [`crate::limits::DELEGATION_KEEP_MS`] ago and were delivered or given up. To be
+    /// called every [`crate::limits::WORK_SWEEP_MS`]. Returns those that became unknown, by id.
     ///
     /// # Errors
     /// Only those of the database.

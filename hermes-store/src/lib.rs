@@ -14,6 +14,9 @@
 //! | what happened | [`StoredMessage`] | the holder of the fence |
 //! | what a tool call is known to have done | [`JournalCall`] | the holder of the fence |
 //! | the bytes of a prompt | [`PromptSnapshot`] | the holder of the fence, by hash |
+//! | work beside the turns, and what it said | [`WorkerRecord`], [`ReceiptRecord`] | the holder of the [`WorkerFence`]; see [`work`] |
+//! | a task that a conversation gave to another, and its result | [`DelegationRecord`] | see [`delegation`] |
+//! | who is there, and the count of starts | [`OwnerStatus`], [`EpochRecord`] | every process for itself; see [`work`] |
 //!
 //! [`Round`] makes "record before you execute" a type: only the store turns `Round<Planned>` into `Round<Recorded>`,
 //! only a recorded round can be executed, and only `Round<Settled>` is what a model may see.

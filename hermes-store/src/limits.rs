@@ -67,6 +67,8 @@ pub const RECEIPT_MAX_BYTES: usize = 4 * 1024 * 1024;
 pub const RECEIPTS_MAX: i64 = 10_000;
 /// A worker that is over is kept this long, so that a late repetition is answered.
 pub const WORKER_KEEP_MS: u64 = 7 * 86_400_000;
+/// Time between two looks for work whose owner is gone (the Python program's limit).
+pub const WORK_SWEEP_MS: u64 = 30_000;
 /// Most rows that one sweep changes of each kind; the rest waits for the next one.
 pub const SWEEP_MAX_ROWS: usize = 1_000;
 /// Longest description of a delegated task.

@@ -400,7 +400,7 @@ pub trait WorkStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Fenced`]; [`StoreError::Conflict`] for a known id with other content or another owner;
-    /// [`StoreError::Limit`].
+    /// [`StoreError::Limit`]; [`StoreError::Retryable`] when the task became free in this moment.
     async fn register_worker(&self, fence: Option<&Fence>, new: NewWorker) -> Result<RegisterOutcome, StoreError>;
 
     /// The proof of a worker for a process that was handed the secret, such as the worker itself. Writes nothing.
@@ -463,7 +463,8 @@ pub trait WorkStore: Send + Sync {
 
     /// Makes workers unknown whose owner is provably dead, silent or retired, and forgets those that were over for
     /// [`crate::limits::WORKER_KEEP_MS`]. An owner without a row counts as gone when it wrote nothing for
-    /// [`crate::limits::OWNER_KEEP_MS`]. Returns those that became unknown, by id.
+    /// [`crate::limits::OWNER_KEEP_MS`]. To be called every [`crate::limits::WORK_SWEEP_MS`]. Returns those that became
+    /// unknown, by id.
     ///
     /// # Errors
     /// Only those of the database.

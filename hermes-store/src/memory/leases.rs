@@ -231,6 +231,7 @@ impl LeaseStore for MemoryStore {
         let row = OwnerRow { info: owner.clone(), beat_ms: now, retired: false };
         state.owners.insert(owner.id.clone(), row);
         state.owners.retain(|_, row| row.beat_ms > now.saturating_sub(ms(OWNER_KEEP_MS)));
+        state.forget_presence();
         Ok(())
     }
 

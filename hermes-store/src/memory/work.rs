@@ -121,6 +121,12 @@ impl State {
         self.work.receipts.retain(|(id, _), _| workers.contains_key(id));
     }
 
+    /// What an owner said of itself goes with its row.
+    pub(super) fn forget_presence(&mut self) {
+        let owners = &self.owners;
+        self.work.presence.retain(|id, _| owners.contains_key(id));
+    }
+
     fn owner_status(&self, row: &OwnerRow, now: i64, probe: &dyn LivenessProbe) -> OwnerStatus {
         let said = self.work.presence.get(&row.info.id);
         let state = match () {
@@ -266,9 +272,8 @@ impl WorkStore for MemoryStore {
         let started = state.work.presence.get(&owner.id).filter(|_| is_known).map_or(now, |(_, started)| *started);
         state.work.presence.insert(owner.id.clone(), (presence.clone(), started));
         state.owners.insert(owner.id.clone(), OwnerRow { info: owner.clone(), beat_ms: now, retired: false });
-        let State { owners, work, .. } = &mut *state;
-        owners.retain(|_, row| row.beat_ms > now.saturating_sub(ms(OWNER_KEEP_MS)));
-        work.presence.retain(|id, _| owners.contains_key(id));
+        state.owners.retain(|_, row| row.beat_ms > now.saturating_sub(ms(OWNER_KEEP_MS)));
+        state.forget_presence();
         Ok(())
     }
 

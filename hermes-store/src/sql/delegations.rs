@@ -264,8 +264,8 @@ impl Backend {
         orphans.truncate(SWEEP_MAX_ROWS);
         let mut lost = Vec::new();
         for id in orphans {
-            let mut row = take(conn, &id).await?;
             // Somebody may have written between the look and the taking.
+            let Some(mut row) = find(conn, TAKE, &id).await? else { continue };
             if row.record.state == DelegationState::Running {
                 row.lose(now)?;
                 save(conn, &row).await?;

@@ -12,7 +12,7 @@ use crate::ids::{ConversationId, ExecutionId, Generation, OwnerId};
 use crate::limits::{OWNER_KEEP_MS, PAGE_MAX_ROWS, SWEEP_MAX_ROWS, WORKER_KEEP_MS};
 use crate::owner::OwnerInfo;
 use crate::patience::WriteKind;
-use crate::rules::{OwnerRow, conflict, invalid, ms, not_found};
+use crate::rules::{OwnerRow, invalid, ms, not_found};
 use crate::work::{
     self, Epoch, EpochRecord, NewReceipt, NewWorker, OwnerState, OwnerStatus, Presence, ReceiptRecord, ReceiptStep,
     RecordOutcome, RegisterOutcome, WorkStore, WorkerEnd, WorkerFence, WorkerFilter, WorkerKind, WorkerOutcome,
@@ -330,7 +330,9 @@ impl WorkStore for Backend {
         }
         let holder = find(tx.conn(), HOLDER, &text_in(&new.task)).await?;
         tx.rollback().await?;
-        let holder = holder.ok_or_else(|| conflict("worker", &new.id))?;
+        // It ended between the two statements: the caller may try again at once.
+        let holder =
+            holder.ok_or_else(|| StoreError::Retryable { detail: "the task became free just now".to_owned() })?;
         Ok(RegisterOutcome::Busy(Box::new(holder.record)))
     }
 
