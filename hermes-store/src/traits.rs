@@ -373,7 +373,7 @@ pub trait SessionStore: Send + Sync {
     /// (I08).
     ///
     /// # Errors
-    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when an admission of it is not over.
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when an admission, a worker or a delegation of it is not over.
     async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError>;
 
     /// Rows that hold the text, newest first.

@@ -14,10 +14,10 @@ use hermes_store::conformance::{ListProbe, input, new_conversation, owner};
 use hermes_store::fault::{Fault, Faults};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{
-    AdmissionStore as _, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, DelegationEnd, DelegationId,
-    DelegationOutcome, DelegationStore as _, ExecutionId, Fence, Generation, ManualClock, NewDelegation, NewReceipt,
-    NewWorker, OwnerInfo, Presence, RegisterOutcome, ResultClaim, Store, StoreError, TurnId, WorkStore as _, WorkerEnd,
-    WorkerFence, WorkerFilter, WorkerKind, WorkerOutcome, WorkerSecret,
+    ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, DelegationEnd, DelegationId, DelegationOutcome,
+    DelegationStore as _, ExecutionId, Fence, Generation, ManualClock, NewDelegation, NewReceipt, NewWorker, OwnerInfo,
+    Presence, RegisterOutcome, ResultClaim, Store, StoreError, TurnId, WorkStore as _, WorkerEnd, WorkerFence,
+    WorkerFilter, WorkerKind, WorkerOutcome, WorkerSecret,
 };
 
 const NOW_MS: i64 = 1_700_000_000_000;
