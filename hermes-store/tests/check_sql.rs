@@ -1,0 +1,423 @@
+//! Every SQL text of the store is prepared on the database that it is for: those of `src/sql` on both.
+//!
+//! The texts are found in the source, so that none can be forgotten: constants are evaluated as the compiler would,
+//! with their `concat!` and the macros of this crate, and a literal that looks like a statement and stands in no
+//! constant fails the test. What a statement returns and takes must be of the few types that the store's code reads
+//! and binds, also where PostgreSQL would count in other sizes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use hermes_store::postgres::PostgresStore;
+use hermes_store::sqlite::{SqliteOptions, SqliteStore};
+use sqlx::postgres::PgTypeInfo;
+use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Either, Executor as _, SqlSafeStr as _};
+use sqlx::{Statement as _, TypeInfo as _};
+use support::TestSchema;
+
+/// How a statement begins.
+const VERBS: [&str; 5] = ["SELECT ", "INSERT INTO ", "UPDATE ", "DELETE FROM ", "WITH "];
+
+#[derive(Debug, Clone, PartialEq)]
+enum Token {
+    Text(String),
+    Word(String),
+    Sign(char),
+}
+
+#[derive(Debug, Clone)]
+struct Placed {
+    token: Token,
+    line: usize,
+}
+
+/// The tokens of a source file, without comments, and without its tests.
+fn tokens(source: &str) -> Vec<Placed> {
+    let source = source.split("#[cfg(test)]\nmod ").next().unwrap();
+    let chars: Vec<char> = source.chars().collect();
+    let (mut at, mut line, mut out) = (0, 1, Vec::new());
+    while at < chars.len() {
+        let (c, next) = (chars[at], chars.get(at + 1).copied().unwrap_or(' '));
+        let began = line;
+        let token = match c {
+            '\n' => {
+                line += 1;
+                at += 1;
+                continue;
+            }
+            '/' if next == '/' => {
+                while at < chars.len() && chars[at] != '\n' {
+                    at += 1;
+                }
+                continue;
+            }
+            '"' => Token::Text(text(&chars, &mut at, &mut line)),
+            'r' if next == '"' || next == '#' => match raw_text(&chars, &mut at, &mut line) {
+                Some(raw) => Token::Text(raw),
+                None => word(&chars, &mut at),
+            },
+            '\'' => {
+                character(&chars, &mut at);
+                continue;
+            }
+            c if c.is_alphanumeric() || c == '_' || c == '$' => word(&chars, &mut at),
+            c if c.is_whitespace() => {
+                at += 1;
+                continue;
+            }
+            c => {
+                at += 1;
+                Token::Sign(c)
+            }
+        };
+        out.push(Placed { token, line: began });
+    }
+    out
+}
+
+fn word(chars: &[char], at: &mut usize) -> Token {
+    let start = *at;
+    while chars.get(*at).is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '$')) {
+        *at += 1;
+    }
+    Token::Word(chars[start..*at].iter().collect())
+}
+
+/// A literal with its escapes; a backslash at the end of a line takes the next line's indent away.
+fn text(chars: &[char], at: &mut usize, line: &mut usize) -> String {
+    let mut out = String::new();
+    *at += 1;
+    while chars[*at] != '"' {
+        match (chars[*at], chars.get(*at + 1)) {
+            ('\\', Some('\n')) => {
+                *at += 1;
+                while chars[*at].is_whitespace() {
+                    *line += usize::from(chars[*at] == '\n');
+                    *at += 1;
+                }
+                continue;
+            }
+            ('\\', Some(escaped)) => {
+                out.push(match escaped {
+                    'n' => '\n',
+                    't' => '\t',
+                    '0' => '\0',
+                    other => *other,
+                });
+                *at += 1;
+            }
+            (c, _) => {
+                *line += usize::from(c == '\n');
+                out.push(c);
+            }
+        }
+        *at += 1;
+    }
+    *at += 1;
+    out
+}
+
+fn raw_text(chars: &[char], at: &mut usize, line: &mut usize) -> Option<String> {
+    let hashes = chars[*at + 1..].iter().take_while(|c| **c == '#').count();
+    let start = *at + 1 + hashes;
+    if chars.get(start) != Some(&'"') {
+        return None;
+    }
+    let end: Vec<char> = std::iter::once('"').chain(std::iter::repeat_n('#', hashes)).collect();
+    let length = chars[start + 1..].windows(end.len()).position(|window| window == end).unwrap();
+    let raw: String = chars[start + 1..start + 1 + length].iter().collect();
+    *line += raw.matches('\n').count();
+    *at = start + 1 + length + end.len();
+    Some(raw)
+}
+
+/// A character or the mark of a lifetime.
+fn character(chars: &[char], at: &mut usize) {
+    *at += match (chars.get(*at + 1), chars.get(*at + 2)) {
+        (Some('\\'), _) => 2 + chars[*at + 2..].iter().skip(1).position(|c| *c == '\'').unwrap() + 2,
+        (Some(_), Some('\'')) => 3,
+        _ => 1,
+    };
+}
+
+/// One arm of a macro: its parameters and its body.
+type Arm = (Vec<String>, Vec<Placed>);
+
+/// One file of the store.
+struct File {
+    name: String,
+    tokens: Vec<Placed>,
+    macros: BTreeMap<String, Vec<Arm>>,
+}
+
+fn is(token: Option<&Placed>, sign: char) -> bool {
+    token.is_some_and(|placed| placed.token == Token::Sign(sign))
+}
+
+fn name_at(tokens: &[Placed], at: usize) -> Option<&str> {
+    match tokens.get(at).map(|placed| &placed.token) {
+        Some(Token::Word(word)) => Some(word),
+        _ => None,
+    }
+}
+
+/// The position behind the bracket that closes the one at `open`.
+fn closed(tokens: &[Placed], open: usize) -> usize {
+    let mut depth = 0_usize;
+    for (at, placed) in tokens.iter().enumerate().skip(open) {
+        match placed.token {
+            Token::Sign('(' | '[' | '{') => depth += 1,
+            Token::Sign(')' | ']' | '}') => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    panic!("line {}: no end of a bracket", tokens[open].line)
+}
+
+/// Splits at the signs that stand outside of brackets.
+fn split(tokens: &[Placed], sign: char) -> Vec<&[Placed]> {
+    let (mut parts, mut start, mut at) = (Vec::new(), 0, 0);
+    while at < tokens.len() {
+        match tokens[at].token {
+            Token::Sign('(' | '[' | '{') => at = closed(tokens, at),
+            Token::Sign(c) if c == sign => {
+                parts.push(&tokens[start..at]);
+                at += 1;
+                start = at;
+            }
+            _ => at += 1,
+        }
+    }
+    if start < tokens.len() {
+        parts.push(&tokens[start..]);
+    }
+    parts
+}
+
+fn macros(tokens: &[Placed]) -> BTreeMap<String, Vec<Arm>> {
+    let mut found = BTreeMap::new();
+    for at in 0..tokens.len() {
+        if name_at(tokens, at) != Some("macro_rules") {
+            continue;
+        }
+        let name = name_at(tokens, at + 2).unwrap().to_owned();
+        let body = &tokens[at + 4..closed(tokens, at + 3) - 1];
+        let arms = split(body, ';').into_iter().filter(|arm| !arm.is_empty()).map(|arm| {
+            let end = closed(arm, 0);
+            let parameters = arm[1..end - 1].iter().filter_map(|placed| match &placed.token {
+                Token::Word(word) if word.starts_with('$') => Some(word.clone()),
+                _ => None,
+            });
+            // Behind the pattern stand `=` and `>`.
+            let body = end + 2;
+            (parameters.collect(), arm[body + 1..closed(arm, body) - 1].to_vec())
+        });
+        found.insert(name, arms.collect());
+    }
+    found
+}
+
+/// Evaluates constants.
+struct Evaluator<'a> {
+    file: &'a File,
+    shared: &'a BTreeMap<String, Vec<Arm>>,
+    /// Lines of the literals that were used.
+    used: BTreeSet<(String, usize)>,
+}
+
+impl Evaluator<'_> {
+    /// The texts of an expression: one of a literal, many of an array. `None` for what is no text.
+    fn texts(&mut self, tokens: &[Placed], bound: &BTreeMap<String, String>) -> Option<Vec<String>> {
+        let first = tokens.first()?;
+        match &first.token {
+            Token::Text(text) => {
+                self.used.insert((text.clone(), first.line));
+                Some(vec![text.clone()])
+            }
+            Token::Sign('&') => self.texts(&tokens[1..], bound),
+            Token::Sign('[' | '(') => {
+                let parts = split(&tokens[1..closed(tokens, 0) - 1], ',');
+                Some(parts.into_iter().filter_map(|part| self.texts(part, bound)).flatten().collect())
+            }
+            Token::Word(word) if word.starts_with('$') => Some(vec![bound.get(word)?.clone()]),
+            Token::Word(name) if is(tokens.get(1), '!') => {
+                let inner = &tokens[3..closed(tokens, 2) - 1];
+                let arguments: Option<Vec<String>> =
+                    split(inner, ',').into_iter().map(|part| self.texts(part, bound)?.into_iter().next()).collect();
+                let arguments = arguments?;
+                if name == "concat" {
+                    return Some(vec![arguments.concat()]);
+                }
+                let arms = self.file.macros.get(name).or_else(|| self.shared.get(name))?.clone();
+                let (parameters, body) = arms.into_iter().find(|(names, _)| names.len() == arguments.len())?;
+                self.texts(&body, &parameters.into_iter().zip(arguments).collect())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_statement(text: &str) -> bool {
+    VERBS.iter().any(|verb| text.trim_start().starts_with(verb))
+}
+
+/// The statements of one file, by the name of their constant.
+fn statements(file: &File, shared: &BTreeMap<String, Vec<Arm>>) -> Vec<(String, String)> {
+    let mut evaluator = Evaluator { file, shared, used: BTreeSet::new() };
+    let mut found = Vec::new();
+    let tokens = &file.tokens;
+    for at in 0..tokens.len() {
+        if name_at(tokens, at) != Some("const") || !is(tokens.get(at + 2), ':') {
+            continue;
+        }
+        let parts = split(&tokens[at..], ';');
+        let Some(value) = parts[0].iter().position(|placed| placed.token == Token::Sign('=')) else { continue };
+        for text in evaluator.texts(&parts[0][value + 1..], &BTreeMap::new()).unwrap_or_default() {
+            if is_statement(&text) {
+                found.push((format!("{} {}", file.name, name_at(tokens, at + 1).unwrap()), text));
+            }
+        }
+    }
+    for placed in tokens {
+        if let Token::Text(text) = &placed.token
+            && is_statement(text)
+            && !evaluator.used.contains(&(text.clone(), placed.line))
+        {
+            panic!("{}:{}: a statement that stands in no constant is never checked: {text}", file.name, placed.line);
+        }
+    }
+    found
+}
+
+fn files(folder: &str) -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths: Vec<PathBuf> = vec![root.join(folder)];
+    let mut found = Vec::new();
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            let tokens = tokens(&std::fs::read_to_string(&path).unwrap());
+            let name = path.strip_prefix(&root).unwrap().display().to_string();
+            found.push(File { name, macros: macros(&tokens), tokens });
+        }
+    }
+    found
+}
+
+fn all(folders: &[&str]) -> Vec<(String, String)> {
+    let files: Vec<File> = folders.iter().flat_map(|folder| files(folder)).collect();
+    let mut shared = BTreeMap::new();
+    for file in &files {
+        shared.extend(file.macros.clone());
+    }
+    files.iter().flat_map(|file| statements(file, &shared)).collect()
+}
+
+#[tokio::test]
+async fn every_statement_can_be_prepared_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hermes.db");
+    let clock = std::sync::Arc::new(hermes_store::HostClock::new());
+    let _store = SqliteStore::open(SqliteOptions::new(&path, clock)).await.unwrap();
+    let mut conn = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).connect().await.unwrap();
+    let statements = all(&["sql", "sqlite"]);
+    assert!(statements.len() > 50, "the scan finds them: {}", statements.len());
+    let mut wrong = Vec::new();
+    for (name, sql) in &statements {
+        if let Err(error) = conn.prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await {
+            wrong.push(format!("{name}: {error}\n    {sql}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a PostgreSQL statement takes and returns that the store does not bind and read, or the server's refusal.
+async fn check_on_postgres(conn: &mut sqlx::PgConnection, sql: &str) -> Result<(), String> {
+    let text = || AssertSqlSafe(sql.to_owned()).into_sql_str();
+    let guessed = (&mut *conn).prepare(text()).await.map_err(|error| error.to_string())?;
+    let Some(Either::Left(guessed)) = guessed.parameters() else { return Err("no parameters are told".to_owned()) };
+    // Beside a literal the server guesses the small integer; the store binds the large one.
+    let bound: Vec<PgTypeInfo> = guessed
+        .iter()
+        .map(|kind| if kind.name() == "INT4" { PgTypeInfo::with_name("INT8") } else { kind.clone() })
+        .collect();
+    let known = ["TEXT", "INT8", "BYTEA", "TEXT[]"];
+    if let Some(other) = bound.iter().find(|kind| !known.contains(&kind.name())) {
+        return Err(format!("takes a parameter of the type {other}"));
+    }
+    let statement = (&mut *conn).prepare_with(text(), &bound).await.map_err(|error| error.to_string())?;
+    for column in statement.columns() {
+        let kind = column.type_info().name();
+        if !known.contains(&kind) && kind != "VOID" {
+            return Err(format!("returns column {} of the type {kind}", column.name()));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_statement_can_be_prepared_on_postgres() {
+    let schema = TestSchema::new();
+    let store = PostgresStore::connect(schema.options()).await.unwrap();
+    let mut conn = schema.connection().await;
+    let statements = all(&["sql", "postgres"]);
+    assert!(statements.len() > 50, "the scan finds them: {}", statements.len());
+    let mut wrong = Vec::new();
+    for (name, sql) in &statements {
+        if let Err(error) = check_on_postgres(&mut conn, sql).await {
+            wrong.push(format!("{name}: {error}\n    {sql}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    store.close().await;
+}
+
+#[test]
+fn the_scan_sees_what_the_compiler_sees() {
+    let source = r##"
+        // const NOT: &str = "SELECT comment";
+        macro_rules! columns { () => { "a, \
+            b" }; }
+        macro_rules! rest { ($rest:literal) => { concat!("SELECT ", columns!(), $rest) }; }
+        const PLAIN: &str = "SELECT 'it''s' \"q\" \
+            FROM t";
+        pub(super) const JOINED: &str = concat!("SELECT ", columns!(), " FROM t");
+        const WITH_REST: &str = rest!(" FROM u");
+        const MANY: [&str; 2] = ["DELETE FROM a", "DELETE FROM b"];
+        const RAW: &str = r#"UPDATE "t" SET a = 1"#;
+        const NUMBER: u32 = 1;
+        fn f<'a>(c: char) -> bool { c == '"' || c == '\'' }
+        #[cfg(test)]
+mod tests { const T: &str = "SELECT test"; }
+    "##;
+    let tokens = tokens(source);
+    let file = File { name: "f.rs".to_owned(), macros: macros(&tokens), tokens };
+    let found: Vec<_> = statements(&file, &BTreeMap::new()).into_iter().map(|(_, sql)| sql).collect();
+    assert_eq!(
+        found,
+        [
+            "SELECT 'it''s' \"q\" FROM t",
+            "SELECT a, b FROM t",
+            "SELECT a, b FROM u",
+            "DELETE FROM a",
+            "DELETE FROM b",
+            "UPDATE \"t\" SET a = 1",
+        ]
+    );
+}
+
+#[test]
+#[should_panic(expected = "f.rs:2: a statement that stands in no constant")]
+fn a_statement_outside_of_a_constant_is_found() {
+    let tokens = tokens("fn f() {\n sqlx::query(\"SELECT 1\");\n}");
+    let file = File { name: "f.rs".to_owned(), macros: macros(&tokens), tokens };
+    statements(&file, &BTreeMap::new());
+}
