@@ -6,12 +6,16 @@
 // A failed case ends its test by a panic, like any test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
+mod approval;
+mod delivery;
 mod history;
 mod delegations;
 mod inputs;
 mod listing;
 mod ownership;
+mod search;
 mod transcript;
+mod transfer;
 mod work;
 
 use std::collections::BTreeSet;
@@ -133,7 +137,11 @@ cases! {
     listing::d4_titles_are_cleaned_and_may_repeat,
     listing::a_weaker_title_changes_nothing,
     listing::conversations_are_listed_newest_first,
-    listing::search_finds_what_people_see,
+    search::search_finds_what_people_see,
+    search::search_speaks_one_language,
+    search::search_keeps_to_its_filters,
+    search::search_follows_the_conversation,
+    search::an_index_is_built_anew,
     listing::i08_a_deleted_conversation_keeps_its_counters,
     listing::route_generations_only_grow,
     history::i20_a_rotation_moves_the_tip_and_keeps_the_parent,
@@ -176,6 +184,46 @@ cases! {
     delegations::a_result_that_cannot_be_delivered_is_given_up,
     delegations::an_undelivered_result_is_never_forgotten,
     delegations::s39_a_conversation_with_a_delegation_is_not_deleted,
+    transfer::s50_an_import_brings_everything_as_it_was,
+    transfer::i17_an_import_is_done_once,
+    transfer::an_import_that_fails_leaves_nothing,
+    transfer::an_import_touches_nothing_of_another_key,
+    transfer::i14_a_call_without_a_result_gets_one_that_says_so,
+    transfer::i08_what_is_imported_again_after_a_deletion_goes_on_counting,
+    transfer::i19_what_is_exported_is_what_was_imported,
+    transfer::s36_an_old_id_finds_the_conversation,
+    transfer::an_imported_conversation_goes_on,
+    transfer::i25_a_long_conversation_is_exported_page_by_page,
+    delivery::i05_a_redelivered_message_gets_its_first_receipt,
+    delivery::s15_a_redelivery_after_a_reset_or_a_deletion_runs_nothing,
+    delivery::s15_concurrent_receives_of_one_message_make_one_admission,
+    delivery::s16_a_message_without_an_id_has_an_offset_or_none,
+    delivery::i05_an_edited_message_is_no_second_turn,
+    delivery::i01_a_message_that_is_refused_may_come_again,
+    delivery::i05_receipts_are_kept_until_no_platform_sends_again,
+    delivery::s15_a_route_leads_where_its_newest_generation_says,
+    delivery::i08_an_old_generation_never_moves_a_route,
+    delivery::i15_an_answer_that_is_owed_is_recorded_with_the_end_of_its_turn,
+    delivery::i15_whoever_ends_the_turn_the_answer_is_owed,
+    delivery::i04_a_steer_from_another_chat_gets_the_answer_too,
+    delivery::i17_a_recorded_delivery_may_be_repeated,
+    delivery::s44_a_delivery_is_sent_once_and_says_what_became_of_it,
+    delivery::s44_a_crash_between_send_and_ack_is_ambiguous_and_resent_only_by_policy,
+    delivery::s44_a_slow_sender_comes_back_with_the_truth,
+    delivery::s44_an_operator_decides_about_the_exact_attempt,
+    delivery::deliveries_of_a_chat_are_sent_in_order_and_chats_do_not_wait,
+    delivery::s44_one_of_many_senders_gets_the_delivery,
+    delivery::deliveries_are_given_up_and_pruned_within_their_limits,
+    delivery::the_newest_deliveries_of_a_conversation_are_kept,
+    delivery::a_conversation_is_not_deleted_while_it_is_being_sent,
+    approval::i23_a_question_is_answered_once_by_whoever_may,
+    approval::i23_silence_is_no,
+    approval::i23_a_withdrawn_question_is_never_approved,
+    approval::i23_an_answer_about_something_that_is_over_is_refused,
+    approval::i17_a_question_may_be_repeated,
+    approval::the_next_owner_finds_the_questions_of_its_turn,
+    approval::i23_one_of_many_answers_counts,
+    approval::questions_are_pruned_and_deleted_with_their_conversation,
 }
 
 /// Runs one case on a fresh storage.

@@ -19,6 +19,7 @@
 //! | nothing | nothing | the turn dispatches with the same id; one child input is made |
 //! | [`DelegationStore::dispatch`] | a running delegation, a queued input of the child | any gateway may claim the child; the delegation stays running while its input is queued |
 //! | the child's turn began | the same, the child's journal | who recovers the child adopts the delegation; when nobody does, the sweep makes it unknown |
+//! | the child's turn ended ([`crate::LeaseStore::settle_turn`]) | the same, the child's answer | the owner stores the end; when it is gone, the sweep takes it from the journal |
 //! | [`DelegationStore::finish_delegation`] | the result, delivery pending | [`DelegationStore::due_results`] finds it |
 //! | [`DelegationStore::claim_result`] | delivery claimed | the claim ends by its time; the next one counts one attempt more |
 //! | [`DelegationStore::deliver_result`] | an input of the parent, delivery delivered | nothing to do; a repetition gets the same receipt |
@@ -33,7 +34,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{AdmitOutcome, NewAdmission};
+use crate::admission::{AdmissionOutcome, AdmitOutcome, NewAdmission, Receipt};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{AdmissionId, ConversationId, DelegationId, OwnerId, TurnId};
@@ -45,6 +46,7 @@ use crate::machine::machine;
 use crate::round::words;
 use crate::rules::{self, conflict, invalid, ms, not_found};
 use crate::session::NewConversation;
+use crate::turn::{TurnRecord, TurnStatus};
 
 /// Where a delegation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -296,11 +298,15 @@ pub trait DelegationStore: Send + Sync {
     /// is stored; [`StoreError::Limit`].
     async fn resolve_delegation(&self, id: &DelegationId, end: DelegationEnd) -> Result<DelegationRecord, StoreError>;
 
-    /// Makes running delegations unknown whose owner is gone (as in [`crate::WorkStore::sweep_workers`]) while no live
-    /// owner holds the child and the child's input is not queued; gives up deliveries that were tried
-    /// [`crate::limits::RESULT_ATTEMPTS_MAX`] times, or once and are older than [`crate::limits::RESULT_AGE_MAX_MS`];
-    /// forgets delegations that ended [`crate::limits::DELEGATION_KEEP_MS`] ago and were delivered or given up. To be
-    /// called every [`crate::limits::WORK_SWEEP_MS`]. Returns those that became unknown, by id.
+    /// Looks after delegations whose owner is gone (as in [`crate::WorkStore::sweep_workers`]) while no live owner holds
+    /// the child and the child's input is not queued: what the child's journal shows as over ends as it did there, with
+    /// the answer of its turn as the result; the rest becomes unknown. One that is unknown already ends so too, when its
+    /// input is over.
+    ///
+    /// Gives up deliveries that were tried [`crate::limits::RESULT_ATTEMPTS_MAX`] times, or once and are older than
+    /// [`crate::limits::RESULT_AGE_MAX_MS`]; forgets delegations that ended [`crate::limits::DELEGATION_KEEP_MS`] ago
+    /// and were delivered or given up. To be called every [`crate::limits::WORK_SWEEP_MS`]. Returns those that became
+    /// unknown, by id.
     ///
     /// # Errors
     /// Only those of the database.
@@ -609,6 +615,23 @@ impl DelegationRow {
         self.record.state.is_over()
             && matches!(self.record.delivery, ResultDelivery::Delivered | ResultDelivery::Dropped)
     }
+}
+
+/// What the journal of the child says of the end of a delegation whose input is over; `None` when it cannot tell.
+pub(crate) fn end_by_journal(input: &Receipt, turn: Option<&TurnRecord>) -> Option<DelegationEnd> {
+    let said = |turn: &TurnRecord| turn.detail.clone().or_else(|| turn.reason.clone()).unwrap_or_default();
+    let (outcome, result) = match (input.outcome?, turn) {
+        (AdmissionOutcome::Cancelled, _) => {
+            (DelegationOutcome::Cancelled, "The task was taken back before it began.".to_owned())
+        }
+        // A steer is over before the turn that took it is.
+        (_, Some(turn)) if turn.status != TurnStatus::Ended => return None,
+        (AdmissionOutcome::Completed, Some(turn)) => (DelegationOutcome::Completed, turn.answer.clone()?.content),
+        (AdmissionOutcome::Failed, Some(turn)) => (DelegationOutcome::Failed, said(turn)),
+        (AdmissionOutcome::Interrupted, Some(turn)) => (DelegationOutcome::Cancelled, said(turn)),
+        (_, None) => return None,
+    };
+    (result.len() <= DELEGATION_RESULT_MAX_BYTES).then_some(DelegationEnd { outcome, result })
 }
 
 /// Checks a dispatch before anything is written.

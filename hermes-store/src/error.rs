@@ -109,6 +109,12 @@ pub enum StoreError {
         /// What is wrong and what to do.
         detail: String,
     },
+    /// The search index is damaged or cannot be opened. It is a copy: nothing of any conversation is in danger.
+    #[error("the search index cannot be used ({detail}); no conversation is harmed; `hermes sessions reindex` builds it anew")]
+    SearchIndex {
+        /// The database's own words.
+        detail: String,
+    },
     /// Anything else that the database or the file system reported.
     #[error("the database failed: {detail}")]
     Io {
@@ -149,6 +155,7 @@ impl StoreError {
             Self::LockLost => "HM1018",
             Self::Unavailable { .. } => "HM1019",
             Self::PostgresTooOld { .. } => "HM1020",
+            Self::SearchIndex { .. } => "HM1021",
         }
     }
 }

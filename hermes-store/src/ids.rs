@@ -120,6 +120,14 @@ id_type!(
     /// One task that a conversation gave to another.
     DelegationId
 );
+id_type!(
+    /// One text that is owed to a chat. Follows from what it is.
+    DeliveryId
+);
+id_type!(
+    /// One question to a person. Minted by whoever asks.
+    ApprovalId
+);
 
 impl ConversationId {
     /// The id of the conversation's first session: the same text.
@@ -171,6 +179,8 @@ pub enum IdKind {
     Execution,
     /// [`DelegationId`]
     Delegation,
+    /// [`ApprovalId`]
+    Approval,
     /// The id of one request to a model, by which usage is counted once.
     Attempt,
 }
@@ -208,6 +218,7 @@ mint!(
     change Change ChangeId,
     execution Execution ExecutionId,
     delegation Delegation DelegationId,
+    approval Approval ApprovalId,
 );
 
 fn clean(text: &str) -> String {

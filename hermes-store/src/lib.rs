@@ -57,24 +57,31 @@
 //! by the store, grow, and have gaps.
 
 mod admission;
+pub mod approval;
 pub mod delegation;
+pub mod delivery;
 mod error;
 mod fence;
 pub mod history;
 mod ids;
+pub mod inbound;
 pub mod limits;
 mod machine;
 pub mod machines;
+pub mod maintenance;
 pub mod memory;
 mod message;
 mod owner;
 mod patience;
 mod prompt;
+pub mod retention;
 mod round;
 mod rules;
+pub mod search;
 mod session;
 mod time;
 mod traits;
+pub mod transfer;
 mod turn;
 pub mod work;
 
@@ -95,6 +102,14 @@ pub use delegation::{
     DELEGATION_MACHINE, DelegationEnd, DelegationEvent, DelegationOutcome, DelegationRecord, DelegationState,
     DelegationStore, NewDelegation, RESULT_DELIVERY_MACHINE, ResultClaim, ResultDelivery, ResultDeliveryEvent,
 };
+pub use approval::{
+    APPROVAL_MACHINE, AnswerOutcome, AnswerRefusal, ApprovalAnswer, ApprovalEvent, ApprovalRecord, ApprovalState,
+    ApprovalStore, GivenAnswer, NewApproval,
+};
+pub use delivery::{
+    AmbiguousPolicy, DELIVERY_MACHINE, DeliveryClaim, DeliveryDecision, DeliveryEvent, DeliveryFence, DeliveryFilter,
+    DeliveryKind, DeliveryRecord, DeliveryRequest, DeliveryState, DeliveryStore, NewDelivery, RetryAfter, Target,
+};
 pub use error::StoreError;
 pub use fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};
 pub use history::{
@@ -102,10 +117,11 @@ pub use history::{
     LOCK_MACHINE, LockEvent, LockOutcome, LockState, NewBranch, Rewind, Rotation, TakeLock, ViewMark, ViewRow,
     nth_last_user_turn,
 };
-pub use ids::{
-    AdmissionId, CallId, ChangeId, ConversationId, DelegationId, ExecutionId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId,
-    SessionId, Token, TurnId, UuidIds,
+pub use inbound::{
+    Inbound, InboundKey, InboundReceipt, InboundStore, MessageRef, ReceiveOutcome, Reply, Route, RouteKey, RouteOutcome,
 };
+pub use ids::{AdmissionId, ApprovalId, CallId, ChangeId, ConversationId, DelegationId, DeliveryId, ExecutionId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId, SessionId, Token, TurnId, UuidIds};
+pub use maintenance::{CheckDepth, CheckReport, Finding, MaintenanceStore, VacuumOutcome};
 pub use machine::{IllegalTransition, Machine};
 pub use message::{
     ApiContent, MessageKind, MessagePage, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
@@ -116,13 +132,17 @@ pub use owner::ProcProbe;
 pub use owner::{LivenessProbe, OwnerInfo};
 pub use patience::{Patience, WriteKind};
 pub use prompt::{PromptHash, PromptSnapshot};
+pub use retention::{
+    CONVERSATION_MACHINE, ConversationEvent, ConversationStatus, PruneReport, PruneRules, PruneStep, Pruned,
+};
+pub use search::{
+    IndexProgress, IndexState, IndexStatus, Neighbour, SearchHit, SearchOrder, SearchPage, SearchQuery, SearchStore,
+};
 pub use round::{
     CALL_MACHINE, CallOutcome, CallResult, JournalCall, JournalEvent, JournalState, NewCall, Planned, Recorded,
     RecordedCall, ReplaySafety, Round, Settled, SettledCall, Unsettled,
 };
-pub use session::{
-    ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
-};
+pub use session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved, ResolvedBy, SessionRecord, TitleSource};
 pub use time::{Clock, HostClock, ManualClock};
 pub use traits::{AdmissionStore, HistoryStore, LeaseStore, SessionStore, Store, TranscriptStore};
 pub use turn::{OpenTurn, TURN_MACHINE, TurnEnd, TurnEvent, TurnRecord, TurnStatus};

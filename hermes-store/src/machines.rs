@@ -12,6 +12,8 @@ pub const ALL: &[&Machine] = &[
     &crate::WORKER_MACHINE,
     &crate::DELEGATION_MACHINE,
     &crate::RESULT_DELIVERY_MACHINE,
+    &crate::DELIVERY_MACHINE,
+    &crate::APPROVAL_MACHINE,
 ];
 
 /// The page `machines.md`: one diagram for each machine, printed from its table.
@@ -85,4 +87,6 @@ mod tests {
     total!(workers_are_total, crate::WORKER_MACHINE, WorkerState, WorkerEvent);
     total!(delegations_are_total, crate::DELEGATION_MACHINE, DelegationState, DelegationEvent);
     total!(results_are_total, crate::RESULT_DELIVERY_MACHINE, ResultDelivery, ResultDeliveryEvent);
+    total!(deliveries_are_total, crate::DELIVERY_MACHINE, DeliveryState, DeliveryEvent);
+    total!(approvals_are_total, crate::APPROVAL_MACHINE, ApprovalState, ApprovalEvent);
 }

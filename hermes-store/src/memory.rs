@@ -5,12 +5,19 @@
 //! a test is dropping the engine and keeping the store.
 
 mod admissions;
+mod approval;
 mod delegations;
+mod delivery;
 mod history;
+mod inbound;
 mod leases;
+mod maintenance;
+mod retention;
+mod search;
 mod sessions;
 mod state;
 mod transcript;
+mod transfer;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

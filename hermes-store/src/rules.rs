@@ -8,7 +8,7 @@ use crate::fence::ClaimPolicy;
 use crate::ids::{ConversationId, MessageId, OwnerId, TurnId};
 use crate::limits::{
     CONTENT_MAX_BYTES, HEARTBEAT_DEAD_MS, KEY_MAX_BYTES, PAYLOAD_MAX_BYTES, PREVIEW_CHARS, ROUND_MAX_CALLS,
-    SNIPPET_SIDE_CHARS, TITLE_MAX_CHARS,
+    TITLE_MAX_CHARS,
 };
 use crate::message::{MessageKind, NewMessage, Role};
 use crate::owner::{LivenessProbe, OwnerInfo};
@@ -47,6 +47,21 @@ pub(crate) fn limit(what: &'static str, size: usize, most: usize) -> Result<(), 
         return Err(StoreError::Limit { what, limit: most as u64 });
     }
     Ok(())
+}
+
+/// A text for people, cut at the last character that fits.
+pub(crate) fn cut(text: &str, most_bytes: usize) -> String {
+    text[..text.floor_char_boundary(most_bytes)].to_owned()
+}
+
+/// Digest of several texts, which no other list of texts has.
+pub(crate) fn digest_of(texts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text.as_bytes());
+    }
+    crate::prompt::PromptHash::of(&hash.finalize()).as_str().to_owned()
 }
 
 /// Checks an input before anything is written.
@@ -179,28 +194,6 @@ pub(crate) fn preview(content: &str) -> Option<String> {
 #[cfg(feature = "sqlite")]
 pub(crate) fn preview_of<'a>(rows: impl Iterator<Item = &'a NewMessage>) -> Option<String> {
     rows.filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
-}
-
-/// Text around the first match, without regard to the case of ASCII letters; `None` when there is none.
-pub(crate) fn snippet(content: &str, query: &str) -> Option<String> {
-    let at = content.to_ascii_lowercase().find(&query.to_ascii_lowercase())?;
-    let (before, rest) = content.split_at(at);
-    let (hit, after) = rest.split_at(query.len());
-    let start = before.char_indices().rev().take(SNIPPET_SIDE_CHARS).last().map_or(before.len(), |(i, _)| i);
-    let tail: String = after.chars().take(SNIPPET_SIDE_CHARS).collect();
-    let mut out = String::new();
-    if start > 0 {
-        out.push('…');
-    }
-    out.push_str(&before[start..]);
-    out.push_str(">>>");
-    out.push_str(hit);
-    out.push_str("<<<");
-    out.push_str(&tail);
-    if tail.len() < after.len() {
-        out.push('…');
-    }
-    Some(out)
 }
 
 /// What a store knows of an owner.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::admission::AdmissionStatus;
-use crate::ids::{ConversationId, MessageId, SessionId};
+use crate::ids::{ConversationId, SessionId};
 use crate::prompt::{PromptHash, PromptSnapshot};
 use crate::round::words;
 
@@ -89,6 +89,21 @@ pub struct ConversationFilter {
     pub source: Option<String>,
     /// Only those whose last activity is older than this, in milliseconds since the Unix epoch: the next page.
     pub before_ms: Option<i64>,
+    /// With `before_ms`: also those of exactly this time whose id is smaller. Without it, a page that ends between two
+    /// conversations of one millisecond loses the rest of them.
+    pub before_id: Option<ConversationId>,
+    /// Only archived ones, or only others.
+    pub archived: Option<bool>,
+    /// Only pinned ones, or only others.
+    pub pinned: Option<bool>,
+    /// Only hidden ones, or only others.
+    pub hidden: Option<bool>,
+    /// Only those whose tip works in this directory or below it.
+    pub cwd: Option<String>,
+    /// Only those with so many rows that people see.
+    pub min_messages: u64,
+    /// Only those with this text in the title or the id, without regard to the case of ASCII letters.
+    pub text: Option<String>,
     /// Only those whose id begins with this text.
     pub id_prefix: Option<String>,
     /// Only those with exactly this title (after cleaning).
@@ -99,8 +114,115 @@ pub struct ConversationFilter {
 
 impl Default for ConversationFilter {
     fn default() -> Self {
-        Self { profile: None, source: None, before_ms: None, id_prefix: None, title: None, limit: 50 }
+        Self {
+            profile: None,
+            source: None,
+            before_ms: None,
+            before_id: None,
+            archived: None,
+            pinned: None,
+            hidden: None,
+            cwd: None,
+            min_messages: 0,
+            text: None,
+            id_prefix: None,
+            title: None,
+            limit: 50,
+        }
     }
+}
+
+impl ConversationFilter {
+    /// Whether a conversation comes behind the last one of the page before.
+    pub(crate) fn is_after_cursor(&self, id: &ConversationId, activity_ms: i64) -> bool {
+        let Some(before) = self.before_ms else { return true };
+        activity_ms < before || (activity_ms == before && self.before_id.as_ref().is_some_and(|last| id < last))
+    }
+
+    /// Whether a conversation has the size, the place and the text that are looked for.
+    pub(crate) fn fits(&self, found: &ConversationSummary) -> bool {
+        let below = |dir: &str, path: &str| {
+            let dir = dir.trim_end_matches('/');
+            path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
+        found.messages >= self.min_messages
+            && self.cwd.as_ref().is_none_or(|dir| found.cwd.as_ref().is_some_and(|path| below(dir, path)))
+            && self.text.as_ref().is_none_or(|part| {
+                has(found.id.as_str(), part) || found.title.as_ref().is_some_and(|title| has(title, part))
+            })
+    }
+}
+
+/// What a person marked a conversation with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ConversationFlags {
+    /// Out of the way; found when it is asked for.
+    pub archived: bool,
+    /// It was archived by a rule: the next input takes it out again.
+    pub auto_archived: bool,
+    /// Kept for ever, and first in lists that care.
+    pub pinned: bool,
+    /// In no list.
+    pub hidden: bool,
+}
+
+/// Flags to be set; what is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlagChange {
+    /// [`ConversationFlags::archived`]; a person's word ends [`ConversationFlags::auto_archived`].
+    pub archived: Option<bool>,
+    /// [`ConversationFlags::pinned`].
+    pub pinned: Option<bool>,
+    /// [`ConversationFlags::hidden`].
+    pub hidden: Option<bool>,
+}
+
+impl FlagChange {
+    /// The flags after the change.
+    #[must_use]
+    pub fn apply(self, flags: ConversationFlags) -> ConversationFlags {
+        ConversationFlags {
+            archived: self.archived.unwrap_or(flags.archived),
+            auto_archived: self.archived.is_none() && flags.auto_archived,
+            pinned: self.pinned.unwrap_or(flags.pinned),
+            hidden: self.hidden.unwrap_or(flags.hidden),
+        }
+    }
+}
+
+/// What a name was recognised by, the most exact first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolvedBy {
+    /// The id of the conversation, of any of its sessions, or another id that it is known by.
+    Id,
+    /// The beginning of its id.
+    Prefix,
+    /// Its title.
+    Title,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    /// One conversation.
+    One {
+        /// How it was recognised.
+        by: ResolvedBy,
+        /// The conversation, with its tip.
+        found: Box<ConversationSummary>,
+    },
+    /// More than one. A command that changes or removes something must refuse such a name; one that only opens a
+    /// conversation may take the first and say so.
+    Many {
+        /// How they were recognised.
+        by: ResolvedBy,
+        /// The first of them, newest activity first, at most [`crate::limits::RESOLVE_MAX`].
+        candidates: Vec<ConversationSummary>,
+    },
+    /// None.
+    Nothing,
 }
 
 /// A conversation in a list.
@@ -134,23 +256,13 @@ pub struct ConversationSummary {
     pub last_activity_ms: i64,
     /// The status of the oldest admission that is not over, if any.
     pub pending: Option<AdmissionStatus>,
-}
-
-/// One row that a search found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SearchHit {
-    /// The conversation.
-    pub conversation: ConversationId,
-    /// Its title.
-    pub title: Option<String>,
-    /// The row.
-    pub message: MessageId,
-    /// Its place.
-    pub seq: i64,
-    /// Who speaks (`user`, `assistant`, `tool`).
-    pub role: String,
-    /// Text around the match, with `>>>` and `<<<` about it.
-    pub snippet: String,
-    /// When the row was written, in milliseconds since the Unix epoch.
-    pub created_at_ms: i64,
+    /// What it was marked with.
+    #[serde(default)]
+    pub flags: ConversationFlags,
+    /// When it was ended, in milliseconds since the Unix epoch; a new input opens it again.
+    #[serde(default)]
+    pub ended_at_ms: Option<i64>,
+    /// The conversation that it was branched off from.
+    #[serde(default)]
+    pub branched_from: Option<ConversationId>,
 }

@@ -15,10 +15,9 @@ use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, Owne
 use crate::message::{MessagePage, NewMessage, StoredMessage, UsageDelta, UsageTotals, View};
 use crate::owner::OwnerInfo;
 use crate::prompt::{PromptHash, PromptSnapshot};
+use crate::retention::{PruneReport, PruneRules};
 use crate::round::{CallResult, Planned, Recorded, Round, SettledCall};
-use crate::session::{
-    ConversationFilter, ConversationSummary, NewConversation, NewSession, SearchHit, SessionRecord, TitleSource,
-};
+use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved, ResolvedBy, SessionRecord, TitleSource};
 use crate::turn::{TurnEnd, TurnRecord};
 
 /// Inputs: accepted once, in order.
@@ -369,18 +368,77 @@ pub trait SessionStore: Send + Sync {
     /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when nothing is left of it.
     async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError>;
 
+    /// Sets flags. Returns those that hold.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`].
+    async fn set_flags(&self, fence: &Fence, change: FlagChange) -> Result<ConversationFlags, StoreError>;
+
+    /// Ends a conversation until its next input. The first reason stays.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Invalid`] while a turn is open; [`StoreError::Limit`] for a long reason.
+    async fn end_conversation(&self, fence: &Fence, reason: &str) -> Result<(), StoreError>;
+
+    /// Sessions of a conversation, from the first to the tip.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn lineage(&self, conversation: &ConversationId) -> Result<Vec<SessionRecord>, StoreError>;
+
+    /// The conversation, with its tip, of an id: its own, that of any of its sessions however old, or another id that it
+    /// is known by. The one resolver: whoever resumes, lists, searches or exports by an id asks here (S36).
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`].
+    async fn tip(&self, id: &str) -> Result<ConversationSummary, StoreError>;
+
+    /// Gives the conversation one more id that it is known by. Giving it again changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Fenced`]; [`StoreError::Conflict`] when another conversation has this id.
+    async fn add_alias(&self, fence: &Fence, alias: &SessionId) -> Result<(), StoreError>;
+
+    /// What a text stands for: an id in one of the ways of [`SessionStore::tip`], else the beginning of one, else a title.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn resolve(&self, text: &str, profile: Option<&str>) -> Result<Resolved, StoreError> {
+        match self.tip(text).await {
+            Ok(found) if profile.is_none_or(|profile| profile == found.profile) => {
+                return Ok(Resolved::One { by: ResolvedBy::Id, found: Box::new(found) });
+            }
+            Ok(_) | Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let of_profile = || ConversationFilter {
+            profile: profile.map(str::to_owned),
+            limit: crate::limits::RESOLVE_MAX,
+            ..ConversationFilter::default()
+        };
+        if ConversationId::parse(text).is_ok() {
+            let filter = ConversationFilter { id_prefix: Some(text.to_owned()), ..of_profile() };
+            let found = self.conversations(filter).await?;
+            if !found.is_empty() {
+                return Ok(resolved(ResolvedBy::Prefix, found));
+            }
+        }
+        let filter = ConversationFilter { title: Some(text.to_owned()), ..of_profile() };
+        Ok(resolved(ResolvedBy::Title, self.conversations(filter).await?))
+    }
+
+    /// Lets go of what the rules say, each conversation in a transaction of its own. [`crate::retention`] has the rules.
+    ///
+    /// # Errors
+    /// Only those of the database. What was done before one stays done.
+    async fn prune(&self, rules: PruneRules) -> Result<PruneReport, StoreError>;
+
     /// Deletes a conversation with all its rows. Its tokens and generations stay, so that neither is ever used again
     /// (I08).
     ///
     /// # Errors
     /// [`StoreError::Fenced`]; [`StoreError::Invalid`] when an admission, a worker or a delegation of it is not over.
     async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError>;
-
-    /// Rows that hold the text, newest first.
-    ///
-    /// # Errors
-    /// [`StoreError::Limit`] for a query over [`crate::limits::SEARCH_QUERY_MAX_CHARS`].
-    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError>;
 
     /// Sums of what a conversation used, by model.
     ///
@@ -401,7 +459,16 @@ pub trait SessionStore: Send + Sync {
     async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError>;
 }
 
-/// A whole store.
-pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore {}
+/// What the conversations that a name fits mean.
+fn resolved(by: ResolvedBy, mut candidates: Vec<ConversationSummary>) -> Resolved {
+    match candidates.len() {
+        0 => Resolved::Nothing,
+        1 => Resolved::One { by, found: Box::new(candidates.swap_remove(0)) },
+        _ => Resolved::Many { by, candidates },
+    }
+}
 
-impl<T: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore> Store for T {}
+/// A whole store.
+pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore + crate::inbound::InboundStore + crate::delivery::DeliveryStore + crate::approval::ApprovalStore + crate::transfer::TransferStore + crate::search::SearchStore {}
+
+impl<T: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore + crate::inbound::InboundStore + crate::delivery::DeliveryStore + crate::approval::ApprovalStore + crate::transfer::TransferStore + crate::search::SearchStore> Store for T {}

@@ -1,6 +1,8 @@
-//! Random sequences of operations on both stores: the same answers, and the same rows at the end.
+//! Random sequences of operations on the model and on each database: the same answers, and the same rows at the end.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
+
+mod support;
 
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ use proptest::prelude::*;
 
 /// Sequences to try. Modest: every pull request waits for them.
 const SEQUENCES: u32 = 64;
+/// On PostgreSQL each sequence makes its own schema first.
+const SEQUENCES_ON_SERVER: u32 = 24;
 const STEPS: usize = 60;
 
 #[derive(Debug, Clone)]
@@ -291,7 +295,7 @@ impl Side {
     async fn view(&self) -> String {
         let s = &self.store;
         let mut out = show(s.conversations(ConversationFilter::default()).await);
-        out += &show(s.search("NEEDLE", None, 100).await);
+        out += &show(s.search(hermes_store::SearchQuery { limit: 100, ..hermes_store::SearchQuery::text("NEEDLE") }).await.map(|page| page.hits));
         for number in 0..2 {
             let c = conversation(number);
             for view in [View::Model, View::Display] {
@@ -322,19 +326,37 @@ fn end(reason: &str) -> TurnEnd {
     TurnEnd { reason: reason.to_owned(), detail: None, outcome, api_calls: 3 }
 }
 
-async fn compare(ops: &[Op]) {
+/// The clock and the probe that both sides share.
+fn world() -> (Arc<ManualClock>, Arc<ListProbe>) {
+    (Arc::new(ManualClock::at(START_MS)), Arc::new(ListProbe::default()))
+}
+
+async fn on_sqlite(ops: &[Op]) {
     let dir = tempfile::tempdir().unwrap();
-    let (clock, probe) = (Arc::new(ManualClock::at(START_MS)), Arc::new(ListProbe::default()));
-    let memory = MemoryStore::new(clock.clone());
-    memory.set_probe(probe.clone());
+    let (clock, probe) = world();
     let options = SqliteOptions {
         synchronous: Synchronous::Normal,
         probe: probe.clone(),
         ..SqliteOptions::new(dir.path().join("hermes.db"), clock.clone())
     };
-    let sqlite = SqliteStore::open(options).await.unwrap();
+    let store = SqliteStore::open(options).await.unwrap();
+    compare(ops, Arc::new(store.clone()), &clock, &probe).await;
+    store.close().await;
+}
+
+async fn on_postgres(ops: &[Op]) {
+    let schema = support::TestSchema::new();
+    let (clock, probe) = world();
+    let store = schema.open(clock.clone(), probe.clone()).await;
+    compare(ops, Arc::new(store.clone()), &clock, &probe).await;
+    store.close().await;
+}
+
+async fn compare(ops: &[Op], store: Arc<dyn Store>, clock: &Arc<ManualClock>, probe: &Arc<ListProbe>) {
+    let memory = MemoryStore::new(clock.clone());
+    memory.set_probe(probe.clone());
     let mut model = Side { store: Arc::new(memory), leases: Vec::new() };
-    let mut file = Side { store: Arc::new(sqlite.clone()), leases: Vec::new() };
+    let mut file = Side { store, leases: Vec::new() };
     for (step, op) in ops.iter().enumerate() {
         match *op {
             Op::Advance { by } => clock.advance([1, 500, 15_000, 40_000, 70_000, -50_000][usize::from(by)]),
@@ -348,7 +370,10 @@ async fn compare(ops: &[Op]) {
         }
     }
     assert_eq!(model.view().await, file.view().await);
-    sqlite.close().await;
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 proptest! {
@@ -356,7 +381,19 @@ proptest! {
 
     #[test]
     fn sqlite_answers_as_the_model_does(ops in proptest::collection::vec(op(), 1..STEPS)) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        runtime.block_on(compare(&ops));
+        runtime().block_on(on_sqlite(&ops));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: SEQUENCES_ON_SERVER,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn postgres_answers_as_the_model_does(ops in proptest::collection::vec(op(), 1..STEPS)) {
+        runtime().block_on(on_postgres(&ops));
     }
 }

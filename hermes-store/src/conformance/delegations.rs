@@ -288,6 +288,51 @@ pub(super) async fn a_recovered_child_keeps_its_delegation(w: &World) {
     assert_eq!(decided.unwrap().state, DelegationState::Failed);
 }
 
+pub(super) async fn i06_what_the_child_is_known_to_have_done_is_its_end(w: &World) {
+    w.beat("a").await;
+    let (parent, turn) = dispatched(w, "d", "child").await;
+    for (name, child) in [("failed", "c1"), ("stopped", "c2"), ("silent", "c3"), ("later", "c4"), ("back", "c5")] {
+        w.store.dispatch(&parent, &turn, task(name, child)).await.unwrap();
+    }
+    let ends = [
+        ("child", Some("the answer"), completed()),
+        ("c1", None, TurnEnd { detail: Some("no model".to_owned()), ..super::end("failed", AdmissionOutcome::Failed) }),
+        ("c2", None, super::end("interrupted", AdmissionOutcome::Interrupted)),
+        ("c3", None, completed()),
+    ];
+    for (child, answer, end) in ends {
+        let (fence, turn, _) = w.start(child, "a").await;
+        let rows = answer.map(|answer| text(&format!("answer-{child}"), Role::Assistant, answer));
+        let new = session(child, None, child);
+        w.store.open_session(&fence, &turn, new, None, rows.into_iter().collect()).await.unwrap();
+        w.store.settle_turn(&fence, &turn, end, true).await.unwrap();
+    }
+    let (late, late_turn, lost) = w.start("c4", "a").await;
+    w.store.lose_turn(&late, &late_turn).await.unwrap();
+    w.store.cancel(&record(w, "back").await.input).await.unwrap();
+    assert_eq!(w.store.sweep_delegations().await.unwrap(), [], "its owner lives and may say more");
+    assert_eq!(record(w, "d").await.state, DelegationState::Running);
+    w.probe.kill(&owner("a"));
+    // Only where the journal cannot tell it is unknown: an answer that is not there, a turn that was lost.
+    assert_eq!(w.store.sweep_delegations().await.unwrap(), [delegation("later"), delegation("silent")]);
+    let wants = [
+        ("d", DelegationState::Completed, "the answer"),
+        ("failed", DelegationState::Failed, "no model"),
+        ("stopped", DelegationState::Cancelled, "interrupted"),
+        ("back", DelegationState::Cancelled, "The task was taken back before it began."),
+    ];
+    for (name, state, result) in wants {
+        let found = record(w, name).await;
+        assert_eq!((found.state, found.result.as_deref()), (state, Some(result)), "{name}");
+    }
+    // An operator decides the lost input: that is the end of the delegation too.
+    let end = super::end("operator", AdmissionOutcome::Interrupted);
+    w.store.resolve_unknown(&lost.admission, lost.generation.unwrap(), end).await.unwrap();
+    assert_eq!(w.store.sweep_delegations().await.unwrap(), []);
+    assert_eq!(record(w, "later").await.state, DelegationState::Cancelled);
+    assert_eq!(record(w, "silent").await.state, DelegationState::Unknown);
+}
+
 pub(super) async fn a_turn_may_take_the_result_itself(w: &World) {
     let (parent, turn) = dispatched(w, "d", "child").await;
     let (child, child_turn, _) = w.start("child", "a").await;

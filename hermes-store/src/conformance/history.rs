@@ -371,7 +371,7 @@ pub(super) async fn s35_after_many_compressions_each_row_is_seen_once(w: &World)
     assert_eq!(display.len() - shown.len(), 4);
     assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, display.len() as u64);
     for number in 0..4 {
-        let hits = w.store.search(&format!("question of needle{number}"), None, 10).await.unwrap();
+        let hits = w.store.search(crate::SearchQuery::text(format!("question of needle{number}"))).await.unwrap().hits;
         assert_eq!(hits.iter().map(|hit| hit.message.as_str()).collect::<Vec<_>>(), [format!("needle{number}-q")]);
     }
     // A copy of a copy knows the first row.
@@ -409,7 +409,7 @@ pub(super) async fn s38_a_rewind_is_taken_back_whole(w: &World) {
     assert_eq!(contents(&w.rows("c", View::Display).await), ["hello", "sum"]);
     let after = w.store.conversation(&conv("c")).await.unwrap();
     assert_eq!((after.messages, after.preview.as_deref()), (count - 10, Some("hello")));
-    assert_eq!(w.store.search("question", None, 9).await.unwrap(), []);
+    assert_eq!(w.store.search(crate::SearchQuery::text("question")).await.unwrap().hits, []);
     assert_eq!(w.store.rewind(&fence, rewind.clone()).await.unwrap(), done, "repeated");
     let other = Rewind { from: message_id("two-q"), ..rewind };
     assert!(is_conflict(w.store.rewind(&fence, other).await));
@@ -422,7 +422,7 @@ pub(super) async fn s38_a_rewind_is_taken_back_whole(w: &World) {
         assert_eq!((w.rows("c", View::Model).await, w.rows("c", View::Display).await), before);
         assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, count);
     }
-    assert_eq!(w.store.search("question", None, 9).await.unwrap().len(), 2);
+    assert_eq!(w.store.search(crate::SearchQuery::text("question")).await.unwrap().hits.len(), 2);
 }
 
 pub(super) async fn s38_a_rewind_that_something_followed_stays(w: &World) {

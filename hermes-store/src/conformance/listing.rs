@@ -1,12 +1,12 @@
-//! Titles, lists, search, deletion.
+//! Titles, lists, deletion.
 
 use super::{
-    World, call, call_id, completed, conv, input, is_fenced, is_invalid, is_not_found, new_conversation, ok, owner,
+    World, completed, conv, input, is_fenced, is_invalid, is_not_found, new_conversation, owner,
     text,
 };
-use crate::limits::{SEARCH_QUERY_MAX_CHARS, TITLE_MAX_CHARS};
+use crate::limits::TITLE_MAX_CHARS;
 use crate::{
-    AdmissionStatus, ConversationFilter, Generation, MessageKind, NewConversation, NewMessage, Role, StoreError,
+    AdmissionStatus, ConversationFilter, Generation, NewConversation, Role,
     TitleSource, Token,
 };
 
@@ -85,29 +85,6 @@ pub(super) async fn conversations_are_listed_newest_first(w: &World) {
     w.clock.advance(1_000);
     w.admit(input("alpha-1", "again", "x")).await;
     assert_eq!(list(all()).await[0], "alpha-1");
-}
-
-pub(super) async fn search_finds_what_people_see(w: &World) {
-    let (fence, turn, _) = w.begin("c", "a").await;
-    w.clock.advance(5);
-    let long = format!("{} The NEEDLE is here {}", "é".repeat(200), "ü".repeat(200));
-    let hidden = NewMessage { kind: MessageKind::Hidden, ..text("hidden", Role::User, "needle") };
-    w.store.append(&fence, &turn, vec![text("long", Role::Assistant, &long), hidden], None).await.unwrap();
-    w.round(&fence, &turn, "round", vec![call("k")]).await;
-    w.clock.advance(5);
-    w.store.settle_call(&fence, &turn, &call_id("k"), ok("a needle too")).await.unwrap();
-    let hits = w.store.search(" Needle ", None, 10).await.unwrap();
-    assert_eq!(hits.iter().map(|hit| hit.message.as_str()).collect::<Vec<_>>(), ["k-result", "long"]);
-    assert_eq!((hits[0].snippet.as_str(), hits[0].role.as_str()), ("a >>>needle<<< too", "tool"));
-    assert!(hits[1].snippet.starts_with('…') && hits[1].snippet.contains("The >>>NEEDLE<<< is"), "{:?}", hits[1]);
-    assert!(hits[1].snippet.chars().count() < 150);
-    assert_eq!(w.store.search("needle", Some("work"), 10).await.unwrap(), []);
-    assert_eq!(w.store.search("needle", Some("default"), 1).await.unwrap().len(), 1);
-    for nothing in ["", "  ", "n%dle", "n_edle", "needle'"] {
-        assert_eq!(w.store.search(nothing, None, 10).await.unwrap(), []);
-    }
-    let over = "x".repeat(SEARCH_QUERY_MAX_CHARS + 1);
-    assert!(matches!(w.store.search(&over, None, 10).await, Err(StoreError::Limit { .. })));
 }
 
 pub(super) async fn i08_a_deleted_conversation_keeps_its_counters(w: &World) {

@@ -13,7 +13,7 @@ use crate::limits::QUEUE_MAX;
 use crate::message::{MessageKind, Role};
 use crate::round::JournalState;
 use crate::rules::{self, conflict, invalid, not_found};
-use crate::session::{NewConversation, TitleSource};
+use crate::session::{ConversationFlags, NewConversation, TitleSource};
 use crate::traits::AdmissionStore;
 use crate::turn::TurnEnd;
 
@@ -47,6 +47,10 @@ impl State {
         conv.counters.place += 1;
         conv.revision += 1;
         conv.activity_ms = now;
+        conv.ended = None;
+        if std::mem::take(&mut conv.flags.auto_archived) {
+            conv.flags.archived = false;
+        }
         let receipt = Receipt {
             admission: input.id.clone(),
             conversation: input.conversation,
@@ -91,6 +95,8 @@ impl State {
             created_ms: now,
             activity_ms: now,
             origin: None,
+            flags: ConversationFlags::default(),
+            ended: None,
         };
         self.conversations.insert(new.id.clone(), conv);
     }

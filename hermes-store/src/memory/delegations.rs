@@ -133,6 +133,13 @@ impl State {
         queued || lease.is_some_and(|lease| now < lease.expires_ms && is_live(&lease.owner))
     }
 
+    /// What the journal of the child says of the end.
+    fn end_by_journal(&self, row: &DelegationRow) -> Option<DelegationEnd> {
+        let receipt = &self.admissions.get(&row.record.input)?.receipt;
+        let turn = receipt.turn.as_ref().and_then(|turn| self.turn_record(turn));
+        delegation::end_by_journal(receipt, turn.as_ref())
+    }
+
     fn sweep_delegations(&mut self, now: i64, probe: &dyn LivenessProbe) -> Result<Vec<DelegationId>, StoreError> {
         let is_running = |row: &&DelegationRow| row.record.state == DelegationState::Running;
         let mut newest: BTreeMap<&OwnerId, i64> = BTreeMap::new();
@@ -145,9 +152,23 @@ impl State {
         let orphans: Vec<_> = orphans.cloned().collect();
         let mut lost = Vec::new();
         for mut row in orphans {
-            if lost.len() < SWEEP_MAX_ROWS && !self.is_in_hands(&row, now, probe) {
+            if lost.len() >= SWEEP_MAX_ROWS || self.is_in_hands(&row, now, probe) {
+                continue;
+            }
+            if let Some(end) = self.end_by_journal(&row) {
+                row.finish(&end, now)?;
+                self.keep(row);
+            } else {
                 row.lose(now)?;
                 lost.push(self.keep(row).id);
+            }
+        }
+        let unknown = self.delegations.values().filter(|row| row.record.state == DelegationState::Unknown);
+        let unknown: Vec<_> = unknown.cloned().collect();
+        for mut row in unknown {
+            if let Some(end) = self.end_by_journal(&row) {
+                row.finish(&end, now)?;
+                self.keep(row);
             }
         }
         let old = now.saturating_sub(ms(DELEGATION_KEEP_MS));

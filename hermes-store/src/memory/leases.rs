@@ -146,6 +146,26 @@ impl State {
         })
     }
 
+    /// A turn with its answer.
+    pub(super) fn turn_record(&self, id: &TurnId) -> Option<TurnRecord> {
+        let turn = self.turns.get(id)?;
+        Some(TurnRecord {
+            id: id.clone(),
+            conversation: turn.conversation.clone(),
+            admission: turn.admission.clone(),
+            session: turn.session.clone(),
+            generation: turn.generation,
+            attempt: turn.attempt,
+            status: turn.status,
+            reason: turn.end.as_ref().map(|(reason, _)| reason.clone()),
+            detail: turn.end.as_ref().and_then(|(_, detail)| detail.clone()),
+            api_calls: turn.api_calls,
+            started_at_ms: turn.started_ms,
+            ended_at_ms: turn.ended_ms,
+            answer: self.answer(id),
+        })
+    }
+
     fn requeue(&mut self, fence: &Fence, turn: &TurnId, now: i64) -> Result<(), StoreError> {
         self.running(fence, turn)?;
         if self.rows_of_turn(turn).any(|row| row.new.role == Role::Assistant) {
@@ -311,23 +331,7 @@ impl LeaseStore for MemoryStore {
     }
 
     async fn turn(&self, id: &TurnId) -> Result<TurnRecord, StoreError> {
-        let state = self.state();
-        let turn = state.turns.get(id).ok_or_else(|| not_found("turn", id))?;
-        Ok(TurnRecord {
-            id: id.clone(),
-            conversation: turn.conversation.clone(),
-            admission: turn.admission.clone(),
-            session: turn.session.clone(),
-            generation: turn.generation,
-            attempt: turn.attempt,
-            status: turn.status,
-            reason: turn.end.as_ref().map(|(reason, _)| reason.clone()),
-            detail: turn.end.as_ref().and_then(|(_, detail)| detail.clone()),
-            api_calls: turn.api_calls,
-            started_at_ms: turn.started_ms,
-            ended_at_ms: turn.ended_ms,
-            answer: state.answer(id),
-        })
+        self.state().turn_record(id).ok_or_else(|| not_found("turn", id))
     }
 
     async fn wait_for_change(

@@ -11,14 +11,15 @@ use crate::admission::AdmissionRecord;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
-use crate::limits::{PAGE_MAX_ROWS, SEARCH_MAX_HITS, SEARCH_QUERY_MAX_CHARS};
+use crate::limits::PAGE_MAX_ROWS;
 use crate::message::UsageTotals;
+use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
-use crate::session::{ConversationFilter, ConversationSummary, SearchHit, SessionRecord, TitleSource};
+use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource};
 use crate::traits::SessionStore;
 
 impl State {
-    fn summary(&self, id: &ConversationId, conv: &Conv) -> ConversationSummary {
+    pub(super) fn summary(&self, id: &ConversationId, conv: &Conv) -> ConversationSummary {
         let tip = conv.tip.as_ref().and_then(|tip| self.sessions.get(tip));
         ConversationSummary {
             id: id.clone(),
@@ -35,7 +36,48 @@ impl State {
             created_at_ms: conv.created_ms,
             last_activity_ms: conv.activity_ms,
             pending: self.waiting(id).first().map(|head| head.receipt.status),
+            flags: conv.flags,
+            ended_at_ms: conv.ended.as_ref().map(|(at, _)| *at),
+            branched_from: conv.origin.as_ref().map(|(origin, _)| origin.conversation.clone()),
         }
+    }
+
+    /// Sums of what a conversation used, those that were imported included.
+    pub(super) fn usage_of(&self, conversation: &ConversationId) -> Vec<UsageTotals> {
+        let mut sums: BTreeMap<(String, String, String), UsageTotals> = BTreeMap::new();
+        for (_, one) in self.usage.values().filter(|(id, _)| id == conversation) {
+            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
+            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
+                provider: one.provider.clone(),
+                model: one.model.clone(),
+                task: one.task.clone(),
+                ..UsageTotals::default()
+            });
+            sum.requests += 1;
+            sum.unknown += u64::from(!one.known);
+            sum.input += one.input;
+            sum.output += one.output;
+            sum.cache_read += one.cache_read;
+            sum.cache_write += one.cache_write;
+            sum.reasoning += one.reasoning;
+        }
+        for one in self.imports.usage(conversation) {
+            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
+            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
+                provider: one.provider.clone(),
+                model: one.model.clone(),
+                task: one.task.clone(),
+                ..UsageTotals::default()
+            });
+            sum.requests += one.requests;
+            sum.unknown += one.unknown;
+            sum.input += one.input;
+            sum.output += one.output;
+            sum.cache_read += one.cache_read;
+            sum.cache_write += one.cache_write;
+            sum.reasoning += one.reasoning;
+        }
+        sums.into_values().collect()
     }
 
     fn delete(&mut self, fence: &Fence) -> Result<(), StoreError> {
@@ -43,14 +85,30 @@ impl State {
         if self.tombstones.get(id).is_some_and(|left| Token(left.token) == fence.token()) {
             return Ok(());
         }
-        let counters = self.fenced(fence)?.counters;
+        self.fenced(fence)?;
+        self.erase(id)
+    }
+
+    /// Fails while something of a conversation is not over.
+    pub(super) fn check_over(&self, id: &ConversationId) -> Result<(), StoreError> {
         if let Some(waiting) = self.waiting(id).first() {
             return Err(invalid(format!("input {} of the conversation is not over", waiting.receipt.admission)));
         }
+        self.check_deliveries_idle(id)?;
         self.check_workers_over(id)?;
-        self.check_delegations_over(id)?;
+        self.check_delegations_over(id)
+    }
+
+    /// Removes a conversation that is over, but for its counters.
+    pub(super) fn erase(&mut self, id: &ConversationId) -> Result<(), StoreError> {
+        let counters = self.conv(id)?.counters;
+        self.check_over(id)?;
+        self.aliases.retain(|_, conversation| conversation != id);
         self.delete_workers(id);
         self.delete_delegations(id);
+        self.leave_receipts(id);
+        self.delete_deliveries(id);
+        self.approvals.retain(|_, approval| approval.conversation != *id);
         self.admissions.retain(|_, a| a.receipt.conversation != *id);
         self.turns.retain(|_, turn| turn.conversation != *id);
         self.rows.retain(|_, row| row.conversation != *id);
@@ -62,6 +120,7 @@ impl State {
         self.sessions.retain(|_, session| session.conversation != *id);
         let sessions = &self.sessions;
         self.prompts.retain(|hash, _| sessions.values().any(|s| s.prompt.as_str() == hash || s.tools.as_str() == hash));
+        self.imports.forget(id);
         self.conversations.remove(id);
         self.tombstones.insert(id.clone(), counters);
         Ok(())
@@ -71,7 +130,10 @@ impl State {
 fn matches(filter: &ConversationFilter, title: Option<&str>, id: &ConversationId, conv: &Conv) -> bool {
     filter.profile.as_ref().is_none_or(|profile| *profile == conv.profile)
         && filter.source.as_ref().is_none_or(|source| *source == conv.source)
-        && filter.before_ms.is_none_or(|before| conv.activity_ms < before)
+        && filter.is_after_cursor(id, conv.activity_ms)
+        && filter.archived.is_none_or(|flag| flag == conv.flags.archived)
+        && filter.pinned.is_none_or(|flag| flag == conv.flags.pinned)
+        && filter.hidden.is_none_or(|flag| flag == conv.flags.hidden)
         && filter.id_prefix.as_ref().is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()))
         && (filter.title.is_none() || (title.is_some() && conv.title.as_deref() == title))
 }
@@ -83,6 +145,7 @@ impl SessionStore for MemoryStore {
         let title = filter.title.as_deref().and_then(rules::clean_title);
         let mut found: Vec<_> =
             state.conversations.iter().filter(|(id, conv)| matches(&filter, title.as_deref(), id, conv)).collect();
+        found.retain(|(id, conv)| filter.fits(&state.summary(id, conv)));
         found.sort_by_key(|(id, conv)| Reverse((conv.activity_ms, (*id).clone())));
         found.truncate(filter.limit.min(PAGE_MAX_ROWS));
         Ok(found.into_iter().map(|(id, conv)| state.summary(id, conv)).collect())
@@ -121,67 +184,48 @@ impl SessionStore for MemoryStore {
         Ok(held)
     }
 
+    async fn set_flags(&self, fence: &Fence, change: FlagChange) -> Result<ConversationFlags, StoreError> {
+        let done = self.state().set_flags(fence, change, self.now());
+        self.notify();
+        done
+    }
+
+    async fn end_conversation(&self, fence: &Fence, reason: &str) -> Result<(), StoreError> {
+        let done = self.state().end_conversation(fence, reason, self.now());
+        self.notify();
+        done
+    }
+
+    async fn lineage(&self, conversation: &ConversationId) -> Result<Vec<SessionRecord>, StoreError> {
+        self.state().lineage(conversation)
+    }
+
+    async fn tip(&self, id: &str) -> Result<ConversationSummary, StoreError> {
+        self.state().tip_of_any(id)
+    }
+
+    async fn add_alias(&self, fence: &Fence, alias: &SessionId) -> Result<(), StoreError> {
+        let done = self.state().add_alias(fence, alias, self.now());
+        self.notify();
+        done
+    }
+
+    async fn prune(&self, rules: PruneRules) -> Result<PruneReport, StoreError> {
+        let done = self.state().prune(&rules, self.now());
+        self.notify();
+        done
+    }
+
     async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
         let done = self.state().delete(fence);
         self.notify();
         done
     }
 
-    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
-        if query.chars().count() > SEARCH_QUERY_MAX_CHARS {
-            return Err(StoreError::Limit { what: "the search text", limit: SEARCH_QUERY_MAX_CHARS as u64 });
-        }
-        let query = query.trim();
-        if query.is_empty() {
-            return Ok(Vec::new());
-        }
-        let state = self.state();
-        let mut hits: Vec<SearchHit> = state
-            .rows
-            .values()
-            .filter(|row| row.is_visible())
-            .filter_map(|row| {
-                let conv = state.conversations.get(&row.conversation)?;
-                if profile.is_some_and(|profile| profile != conv.profile) {
-                    return None;
-                }
-                Some(SearchHit {
-                    conversation: row.conversation.clone(),
-                    title: conv.title.clone(),
-                    message: row.new.id.clone(),
-                    seq: row.seq,
-                    role: row.new.role.as_str().to_owned(),
-                    snippet: rules::snippet(&row.new.content, query)?,
-                    created_at_ms: row.created_ms,
-                })
-            })
-            .collect();
-        hits.sort_by_key(|hit| Reverse((hit.created_at_ms, hit.conversation.clone(), hit.seq)));
-        hits.truncate(limit.min(SEARCH_MAX_HITS));
-        Ok(hits)
-    }
-
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
         let state = self.state();
         state.conv(conversation)?;
-        let mut sums: BTreeMap<(String, String, String), UsageTotals> = BTreeMap::new();
-        for (_, one) in state.usage.values().filter(|(id, _)| id == conversation) {
-            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
-            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
-                provider: one.provider.clone(),
-                model: one.model.clone(),
-                task: one.task.clone(),
-                ..UsageTotals::default()
-            });
-            sum.requests += 1;
-            sum.unknown += u64::from(!one.known);
-            sum.input += one.input;
-            sum.output += one.output;
-            sum.cache_read += one.cache_read;
-            sum.cache_write += one.cache_write;
-            sum.reasoning += one.reasoning;
-        }
-        Ok(sums.into_values().collect())
+        Ok(state.usage_of(conversation))
     }
 
     async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError> {

@@ -12,7 +12,7 @@ use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, Mess
 use crate::message::{MessageKind, NewMessage, Role, RowState, StoredCall, StoredMessage, UsageDelta};
 use crate::round::{CallOutcome, CallResult, JournalState, NewCall};
 use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};
-use crate::session::{SessionRecord, TitleSource};
+use crate::session::{ConversationFlags, SessionRecord, TitleSource};
 use crate::turn::{TurnEnd, TurnStatus};
 
 /// A lease that somebody holds.
@@ -40,6 +40,9 @@ pub(super) struct Conv {
     pub(super) activity_ms: i64,
     /// Where it was branched off, and the digest of what was asked for.
     pub(super) origin: Option<(BranchOrigin, String)>,
+    pub(super) flags: ConversationFlags,
+    /// When and why it was ended.
+    pub(super) ended: Option<(i64, String)>,
 }
 
 /// A change of history, with what it was asked for and its place among the changes of its conversation.
@@ -148,6 +151,9 @@ impl Call {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    pub(super) exchange: super::inbound::Exchange,
+    pub(super) approvals: super::approval::Approvals,
+    pub(super) imports: super::transfer::Imports,
     pub(super) work: super::work::Work,
     pub(super) delegations: super::delegations::Delegations,
     pub(super) conversations: BTreeMap<ConversationId, Conv>,
@@ -161,6 +167,8 @@ pub(super) struct State {
     pub(super) usage: BTreeMap<String, (ConversationId, UsageDelta)>,
     pub(super) prompts: BTreeMap<String, Bytes>,
     pub(super) changes: BTreeMap<ChangeId, Change>,
+    pub(super) aliases: BTreeMap<String, ConversationId>,
+    pub(super) pruned_ms: Option<i64>,
     pub(super) locks: BTreeMap<SessionId, Lock>,
     pub(super) owners: BTreeMap<OwnerId, OwnerRow>,
     pub(super) routes: BTreeMap<(String, String), i64>,
@@ -375,6 +383,7 @@ impl State {
         }
         let conversation = record.conversation.clone();
         self.close(&conversation);
+        self.owe_answer(turn, end, now);
     }
 
     /// No turn is open any more.

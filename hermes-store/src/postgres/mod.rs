@@ -18,6 +18,7 @@
 
 mod driver;
 mod errors;
+mod maintenance;
 mod schema;
 mod search;
 #[path = "../sql/mod.rs"]
@@ -85,6 +86,27 @@ pub enum OwnershipClock {
     Given(Arc<dyn Clock>),
 }
 
+/// What the server ends by itself, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A wait for a row that another transaction holds.
+    pub lock_wait_ms: u64,
+    /// A statement.
+    pub statement_ms: u64,
+    /// A transaction whose client says nothing: its host lost the network, or sleeps.
+    pub idle_in_transaction_ms: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            lock_wait_ms: LOCK_WAIT_MAX_MS,
+            statement_ms: STATEMENT_MAX_MS,
+            idle_in_transaction_ms: IDLE_IN_TRANSACTION_MAX_MS,
+        }
+    }
+}
+
 /// How to open a store.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -100,6 +122,8 @@ pub struct PostgresOptions {
     pub probe: Arc<dyn LivenessProbe>,
     /// How long each kind of write waits for a connection.
     pub patience: Patience,
+    /// What the server ends by itself.
+    pub timeouts: Timeouts,
     /// Failures at the COMMITs of this handle, for tests.
     #[cfg(feature = "test-util")]
     pub faults: crate::fault::Faults,
@@ -112,6 +136,7 @@ impl std::fmt::Debug for PostgresOptions {
             .field("connections", &self.connections)
             .field("clock", &self.clock)
             .field("patience", &self.patience)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -127,6 +152,7 @@ impl PostgresOptions {
             clock: OwnershipClock::Database,
             probe: Arc::new(crate::owner::ProcProbe::new()),
             patience: Patience::default(),
+            timeouts: Timeouts::default(),
             #[cfg(feature = "test-util")]
             faults: crate::fault::Faults::default(),
         }
@@ -137,6 +163,12 @@ impl PostgresOptions {
     pub fn shown(&self) -> String {
         shown_url(&self.url)
     }
+}
+
+/// Whether a text can be read as a URL of PostgreSQL.
+#[must_use]
+pub fn is_url(text: &str) -> bool {
+    PgConnectOptions::from_str(text).is_ok()
 }
 
 /// What can be shown of a store's URL: no password and no parameter.
@@ -217,11 +249,12 @@ impl PostgresStore {
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         check_schema(&options.schema)?;
         let connect = connect_options(&options.url)?;
-        let mut conn = first_connection(&connect, &options.schema).await?;
+        let settings: Arc<str> = settings(&options.schema, options.timeouts).into();
+        let mut conn = first_connection(&connect, &settings).await?;
         schema::bring_up(&mut conn, &options.schema).await?;
         // What was done holds; the server notices the end of the connection by itself when this fails.
         let _ = conn.close().await;
-        let pool = |connections: u32| pool(connections, &options.schema, connect.clone());
+        let pool = |connections: u32| pool(connections, Arc::clone(&settings), connect.clone());
         let (wakes, changes) = Wakes::new(&options.schema);
         let wakes = Arc::new(wakes);
         let notify = pool(NOTIFY_CONNECTIONS);
@@ -309,17 +342,17 @@ fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
 }
 
 /// What every connection is told first.
-fn settings(schema: &str) -> String {
+fn settings(schema: &str, timeouts: Timeouts) -> String {
+    let Timeouts { lock_wait_ms, statement_ms, idle_in_transaction_ms } = timeouts;
     format!(
-        "SET search_path TO {schema}, public; SET lock_timeout TO {LOCK_WAIT_MAX_MS}; \
-         SET statement_timeout TO {STATEMENT_MAX_MS}; \
-         SET idle_in_transaction_session_timeout TO {IDLE_IN_TRANSACTION_MAX_MS}; \
+        "SET search_path TO {schema}, public; SET lock_timeout TO {lock_wait_ms}; \
+         SET statement_timeout TO {statement_ms}; \
+         SET idle_in_transaction_session_timeout TO {idle_in_transaction_ms}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )
 }
 
-fn pool(connections: u32, schema: &str, connect: PgConnectOptions) -> PgPool {
-    let settings: Arc<str> = settings(schema).into();
+fn pool(connections: u32, settings: Arc<str>, connect: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(0)
@@ -346,10 +379,10 @@ fn pool(connections: u32, schema: &str, connect: PgConnectOptions) -> PgPool {
 
 /// The connection that looks at the schema. Not from a pool: a wrong password is told at once, and not after the
 /// pool's patience.
-async fn first_connection(connect: &PgConnectOptions, schema: &str) -> Result<sqlx::PgConnection, StoreError> {
+async fn first_connection(connect: &PgConnectOptions, settings: &str) -> Result<sqlx::PgConnection, StoreError> {
     let open = async {
         let mut conn = connect.connect().await?;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(settings(schema))).execute(&mut conn).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(settings.to_owned())).execute(&mut conn).await?;
         Ok(conn)
     };
     match tokio::time::timeout(Duration::from_millis(LOCK_WAIT_MAX_MS), open).await {

@@ -28,8 +28,9 @@ const CREATE: &str = "INSERT INTO conversations (id, profile, source, title, tit
      0, 0, $6, 0, $6, $6 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING";
 
 /// Takes the row of the conversation, gives a place, and counts those who wait.
-const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, place = place + 1, activity_ms = $2 \
-     WHERE id = $1 RETURNING place, (SELECT COUNT(*) FROM admissions a WHERE a.conversation_id = $1 AND \
+const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, place = place + 1, activity_ms = $2, \
+     ended_ms = NULL, end_reason = NULL, archived = CASE WHEN auto_archived = 1 THEN 0 ELSE archived END, \
+     auto_archived = 0 WHERE id = $1 RETURNING place, (SELECT COUNT(*) FROM admissions a WHERE a.conversation_id = $1 AND \
      a.status <> 'terminal')";
 
 const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
@@ -265,6 +266,7 @@ impl AdmissionStore for Backend {
             .execute(tx.conn())
             .await
             .map_err(map)?;
+        super::delivery::owe_answer(tx.conn(), &receipt.conversation, &turn, &end, now).await?;
         decide(tx, receipt).await
     }
 }

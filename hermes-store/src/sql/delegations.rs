@@ -2,12 +2,12 @@
 
 use async_trait::async_trait;
 
-use super::admissions::{admit_within, create};
+use super::admissions::{admit_within, by_id, create};
 use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
-use super::leases::take as take_conversation;
+use super::leases::{read_turn, take as take_conversation};
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
-use super::transcript::Touch;
+use super::transcript::{Touch, read_turn_answer};
 use crate::admission::{AdmitOutcome, NewAdmission};
 use crate::delegation::{
     self, DelegationEnd, DelegationRecord, DelegationRow, DelegationState, DelegationStore, NewDelegation, ResultClaim,
@@ -49,6 +49,7 @@ pub(crate) const TABLES: Group = &[
     "CREATE INDEX delegations_by_parent ON async_delegations (parent_id)",
     "CREATE INDEX delegations_by_child ON async_delegations (child_id)",
     "CREATE INDEX delegations_running ON async_delegations (owner) WHERE state = 'running'",
+    "CREATE INDEX delegations_unknown ON async_delegations (admission_id) WHERE state = 'unknown'",
     "CREATE INDEX delegations_to_deliver ON async_delegations (written_ms) WHERE delivery IN ('pending', 'claimed')",
     "CREATE INDEX delegations_ended ON async_delegations (ended_ms) WHERE delivery IN ('delivered', 'dropped')",
 ];
@@ -119,6 +120,9 @@ const OWNERS_AT_WORK: &str = "SELECT owner, MAX(written_ms) FROM async_delegatio
 const ORPHANS: &str = "SELECT d.id, c.lease_owner, c.lease_expires_ms FROM async_delegations d \
      LEFT JOIN conversations c ON c.id = d.child_id WHERE d.state = 'running' AND d.owner = $1 \
      AND NOT EXISTS (SELECT 1 FROM admissions a WHERE a.id = d.admission_id AND a.status = 'queued') ORDER BY d.id";
+/// Unknown ones whose input is over.
+const ENDED_UNKNOWN: &str = "SELECT d.id FROM async_delegations d JOIN admissions a ON a.id = d.admission_id \
+     WHERE d.state = 'unknown' AND a.status = 'terminal' ORDER BY d.id LIMIT $1";
 const FORGET_OLD: &str = concat!(
     "DELETE FROM async_delegations WHERE id IN (SELECT id FROM async_delegations WHERE ",
     done!(),
@@ -251,7 +255,8 @@ impl Backend {
         Ok(found)
     }
 
-    async fn lose_orphaned(&self, conn: &mut Conn, now: i64) -> Result<Vec<DelegationId>, StoreError> {
+    /// Ends or loses those that nobody is at work on; returns which were lost and how many ended.
+    async fn settle_orphans(&self, conn: &mut Conn, now: i64) -> Result<(Vec<DelegationId>, u64), StoreError> {
         let owners = sqlx::query(OWNERS_AT_WORK).fetch_all(&mut *conn).await.map_err(map)?;
         let mut orphans = Vec::new();
         for row in &owners {
@@ -261,19 +266,62 @@ impl Backend {
             }
         }
         orphans.sort_unstable();
-        orphans.truncate(SWEEP_MAX_ROWS);
         let mut lost = Vec::new();
+        let mut ended = 0;
         for id in orphans {
+            if lost.len() >= SWEEP_MAX_ROWS {
+                break;
+            }
             // Somebody may have written between the look and the taking.
             let Some(mut row) = find(conn, TAKE, &id).await? else { continue };
-            if row.record.state == DelegationState::Running {
+            if row.record.state != DelegationState::Running {
+                continue;
+            }
+            if let Some(end) = end_by_journal(conn, &row.record).await? {
+                ended += u64::from(row.finish(&end, now)?);
+            } else {
                 row.lose(now)?;
-                save(conn, &row).await?;
                 lost.push(id);
             }
+            save(conn, &row).await?;
         }
-        Ok(lost)
+        Ok((lost, ended))
     }
+}
+
+/// What the journal of the child says of the end.
+async fn end_by_journal(conn: &mut Conn, record: &DelegationRecord) -> Result<Option<DelegationEnd>, StoreError> {
+    let input = match by_id(conn, &record.input).await {
+        Ok(input) => input.receipt,
+        // The child was deleted.
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        Err(other) => return Err(other),
+    };
+    let mut turn = None;
+    if let (Some(id), Some(_)) = (&input.turn, input.outcome) {
+        let mut read = read_turn(conn, id).await?;
+        read.answer = read_turn_answer(conn, id).await?;
+        turn = Some(read);
+    }
+    Ok(delegation::end_by_journal(&input, turn.as_ref()))
+}
+
+/// Ends unknown delegations whose input is over; returns how many.
+async fn end_unknown(conn: &mut Conn, now: i64) -> Result<u64, StoreError> {
+    let rows = sqlx::query(ENDED_UNKNOWN).bind(size(SWEEP_MAX_ROWS)).fetch_all(&mut *conn).await.map_err(map)?;
+    let mut ended = 0;
+    for row in &rows {
+        let id = word(row, 0, id(DelegationId::parse))?;
+        let Some(mut row) = find(conn, TAKE, &id).await? else { continue };
+        if row.record.state != DelegationState::Unknown {
+            continue;
+        }
+        if let Some(end) = end_by_journal(conn, &row.record).await? {
+            ended += u64::from(row.finish(&end, now)?);
+            save(conn, &row).await?;
+        }
+    }
+    Ok(ended)
 }
 
 /// Forgets and gives up what is old; returns how many rows changed.
@@ -390,9 +438,10 @@ impl DelegationStore for Backend {
     async fn sweep_delegations(&self) -> Result<Vec<DelegationId>, StoreError> {
         let mut tx = self.write_within(WriteKind::Normal).await?;
         let now = tx.now();
-        let lost = self.lose_orphaned(tx.conn(), now).await?;
-        let cleared = clear(tx.conn(), now).await?;
-        match lost.is_empty() && cleared == 0 {
+        let (lost, mut changed) = self.settle_orphans(tx.conn(), now).await?;
+        changed += end_unknown(tx.conn(), now).await?;
+        changed += clear(tx.conn(), now).await?;
+        match lost.is_empty() && changed == 0 {
             true => tx.rollback().await?,
             false => tx.commit().await?,
         }

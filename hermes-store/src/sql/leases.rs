@@ -205,7 +205,7 @@ async fn open_turn(conn: &mut Conn, conversation: &ConversationId, turn: &TurnId
 }
 
 /// A turn without its answer.
-async fn read_turn(conn: &mut Conn, turn: &TurnId) -> Result<TurnRecord, StoreError> {
+pub(super) async fn read_turn(conn: &mut Conn, turn: &TurnId) -> Result<TurnRecord, StoreError> {
     let row = sqlx::query(TURN).bind(turn.as_str()).fetch_optional(conn).await.map_err(map)?;
     let row = row.ok_or_else(|| not_found("turn", turn))?;
     Ok(TurnRecord {
@@ -500,6 +500,7 @@ impl LeaseStore for Backend {
             .map_err(map)?;
         let settle = sqlx::query(SETTLE_ADMISSION).bind(turn.as_str()).bind(end.outcome.as_str());
         settle.execute(tx.conn()).await.map_err(map)?;
+        super::delivery::owe_answer(tx.conn(), fence.conversation(), turn, &end, now).await?;
         tx.announce(fence.conversation());
         tx.commit().await
     }

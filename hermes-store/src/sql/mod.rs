@@ -9,14 +9,21 @@
 use super::driver;
 
 mod admissions;
+mod approval;
 mod branch;
 mod delegations;
+mod delivery;
 mod history;
+mod inbound;
 mod leases;
 mod locks;
+mod maintenance;
 pub(super) mod read;
+mod retention;
 pub(super) mod schema;
+pub(super) mod search;
 mod sessions;
 mod transcript;
+mod transfer;
 mod view;
 mod work;

@@ -2,8 +2,9 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Row, map};
-use super::read::{admission, admission_columns, col, count, id, size, word, word_or_null};
+use super::driver::{Backend, Conn, Row, map};
+use super::read::{admission, admission_columns, col, count, id, signed, size, word, word_or_null};
+use super::retention::flags;
 use super::transcript::Touch;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
@@ -13,8 +14,9 @@ use crate::limits::PAGE_MAX_ROWS;
 use crate::message::UsageTotals;
 use crate::patience::WriteKind;
 use crate::prompt::PromptHash;
+use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
-use crate::session::{ConversationFilter, ConversationSummary, SearchHit, SessionRecord, TitleSource};
+use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource};
 use crate::traits::SessionStore;
 
 macro_rules! summary {
@@ -22,7 +24,8 @@ macro_rules! summary {
         concat!(
             "SELECT c.id, c.tip, c.profile, c.source, c.title, c.title_source, s.provider, s.model, s.cwd, \
              c.message_count, c.preview, c.created_ms, c.activity_ms, (SELECT a.status FROM admissions a WHERE \
-             a.conversation_id = c.id AND a.status <> 'terminal' ORDER BY a.seq LIMIT 1) \
+             a.conversation_id = c.id AND a.status <> 'terminal' ORDER BY a.seq LIMIT 1), \
+             c.archived, c.auto_archived, c.pinned, c.hidden, c.ended_ms, c.branched_from \
              FROM conversations c LEFT JOIN sessions s ON s.id = c.tip ",
             $rest
         )
@@ -30,16 +33,31 @@ macro_rules! summary {
 }
 
 const LIST: &str = summary!(
-    "WHERE ($1 IS NULL OR c.profile = $1) AND ($2 IS NULL OR c.source = $2) AND ($3 IS NULL OR c.activity_ms < $3) \
-     AND ($4 IS NULL OR substr(c.id, 1, CAST($5 AS INTEGER)) = $4) AND ($6 = 0 OR c.title = $7) \
+    "WHERE (CAST($1 AS TEXT) IS NULL OR c.profile = $1) AND (CAST($2 AS TEXT) IS NULL OR c.source = $2) \
+     AND (CAST($3 AS BIGINT) IS NULL OR c.activity_ms < $3 OR (c.activity_ms = $3 AND c.id < $9)) \
+     AND (CAST($4 AS TEXT) IS NULL OR substr(c.id, 1, CAST($5 AS INTEGER)) = $4) AND ($6 = 0 OR c.title = $7) \
+     AND (CAST($10 AS BIGINT) IS NULL OR c.archived = $10) AND (CAST($11 AS BIGINT) IS NULL OR c.pinned = $11) \
+     AND (CAST($12 AS BIGINT) IS NULL OR c.hidden = $12) AND c.message_count >= $13 \
+     AND (CAST($14 AS TEXT) IS NULL OR s.cwd = $14 OR substr(s.cwd, 1, CAST($15 AS INTEGER)) = $16) \
+     AND (CAST($17 AS TEXT) IS NULL OR lower(c.id) LIKE $17 ESCAPE '\\' OR lower(c.title) LIKE $17 ESCAPE '\\') \
      ORDER BY c.activity_ms DESC, c.id DESC LIMIT $8"
 );
 const ONE: &str = summary!("WHERE c.id = $1");
-const SESSION: &str = "SELECT conversation_id, parent_id, provider, model, cwd, prompt_hash, tools_hash, started_ms, \
-     ended_ms, end_reason FROM sessions WHERE id = $1";
+macro_rules! sessions {
+    ($where:literal) => {
+        concat!(
+            "SELECT conversation_id, parent_id, provider, model, cwd, prompt_hash, tools_hash, started_ms, ended_ms, \
+             end_reason, id FROM sessions ",
+            $where
+        )
+    };
+}
+
+const SESSION: &str = sessions!("WHERE id = $1");
+pub(super) const SESSION_COLUMNS_ROWS: &str = sessions!("WHERE conversation_id = $1");
 const SET_TITLE: &str = "UPDATE conversations SET title = $2, title_source = $3 WHERE id = $1";
-const USAGE: &str = "SELECT provider, model, task, COUNT(*), CAST(SUM(1 - known) AS BIGINT), CAST(SUM(input) AS BIGINT), \
-     CAST(SUM(output) AS BIGINT), CAST(SUM(cache_read) AS BIGINT), CAST(SUM(cache_write) AS BIGINT), \
+const USAGE: &str = "SELECT provider, model, task, CAST(SUM(requests) AS BIGINT), \
+     CAST(SUM((1 - known) * requests) AS BIGINT), CAST(SUM(input) AS BIGINT), CAST(SUM(output) AS BIGINT), CAST(SUM(cache_read) AS BIGINT), CAST(SUM(cache_write) AS BIGINT), \
      CAST(SUM(reasoning) AS BIGINT) FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task \
      ORDER BY provider, model, task";
 const EXISTS: &str = "SELECT COUNT(*) FROM conversations WHERE id = $1";
@@ -60,7 +78,8 @@ const BURY: &str = "INSERT INTO tombstones (id, token, generation, seq, place) \
      place = excluded.place";
 const PROMPTS_OF: &str = "SELECT prompt_hash, tools_hash FROM sessions WHERE conversation_id = $1";
 /// In this order: what refers goes before what is referred to.
-const DELETE: [&str; 9] = [
+const DELETE: [&str; 10] = [
+    super::search::NOTE_DELETED,
     "DELETE FROM history_changes WHERE conversation_id = $1",
     "DELETE FROM compression_locks WHERE conversation_id = $1",
     "DELETE FROM calls WHERE conversation_id = $1",
@@ -92,6 +111,75 @@ fn summary(row: &Row) -> Result<ConversationSummary, StoreError> {
         created_at_ms: col(row, 11)?,
         last_activity_ms: col(row, 12)?,
         pending: word_or_null(row, 13, AdmissionStatus::parse)?,
+        flags: flags(row, 14)?,
+        ended_at_ms: col(row, 18)?,
+        branched_from: word_or_null(row, 19, id(ConversationId::parse))?,
+    })
+}
+
+/// Removes a conversation that is over, but for its counters.
+pub(super) async fn erase(conn: &mut Conn, id: &ConversationId, now: i64) -> Result<(), StoreError> {
+    let waiting: Option<String> =
+        sqlx::query_scalar(WAITING).bind(id.as_str()).fetch_optional(&mut *conn).await.map_err(map)?;
+    if let Some(waiting) = waiting {
+        return Err(invalid(format!("input {waiting} of the conversation is not over")));
+    }
+    super::delivery::forget(&mut *conn, id).await?;
+    super::inbound::leave_routes(&mut *conn, id).await?;
+    super::approval::forget(&mut *conn, id).await?;
+    super::inbound::leave_receipts(&mut *conn, id).await?;
+    super::work::forget(&mut *conn, id).await?;
+    super::delegations::forget(&mut *conn, id).await?;
+    sqlx::query(BURY).bind(id.as_str()).execute(&mut *conn).await.map_err(map)?;
+    let sessions = sqlx::query(PROMPTS_OF).bind(id.as_str()).fetch_all(&mut *conn).await.map_err(map)?;
+    for statement in DELETE {
+        sqlx::query(statement).bind(id.as_str()).execute(&mut *conn).await.map_err(map)?;
+    }
+    let mut hashes = std::collections::BTreeSet::new();
+    for row in &sessions {
+        hashes.insert(col::<String>(row, 0)?);
+        hashes.insert(col::<String>(row, 1)?);
+    }
+    for hash in hashes {
+        sqlx::query(TAKE_PROMPT).bind(&hash).execute(&mut *conn).await.map_err(map)?;
+        sqlx::query(DELETE_PROMPT).bind(&hash).execute(&mut *conn).await.map_err(map)?;
+    }
+    Ok(())
+}
+
+/// A conversation in a list.
+pub(super) async fn summary_of_id(conn: &mut Conn, id: &ConversationId) -> Result<ConversationSummary, StoreError> {
+    let row = sqlx::query(ONE).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
+    summary(&row.ok_or_else(|| not_found("conversation", id))?)
+}
+
+/// The pattern of a text that may stand anywhere.
+fn like_part(text: &str) -> String {
+    let mut out = String::from("%");
+    for c in text.chars().filter(|c| *c != '\0') {
+        if matches!(c, '%' | '_' | '\\') {
+            out.push('\\');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out.push('%');
+    out
+}
+
+/// A session from [`SESSION`] or [`SESSION_COLUMNS_ROWS`].
+pub(super) fn session_record(row: &Row) -> Result<SessionRecord, StoreError> {
+    Ok(SessionRecord {
+        conversation: word(row, 0, id(ConversationId::parse))?,
+        parent: word_or_null(row, 1, id(SessionId::parse))?,
+        provider: col(row, 2)?,
+        model: col(row, 3)?,
+        cwd: col(row, 4)?,
+        prompt: PromptHash::from_stored(col(row, 5)?),
+        tools: PromptHash::from_stored(col(row, 6)?),
+        started_at_ms: col(row, 7)?,
+        ended_at_ms: col(row, 8)?,
+        end_reason: col(row, 9)?,
+        id: word(row, 10, id(SessionId::parse))?,
     })
 }
 
@@ -110,6 +198,9 @@ impl SessionStore for Backend {
     async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
         let title = filter.title.as_deref().and_then(rules::clean_title);
         let prefix_chars = filter.id_prefix.as_deref().map_or(0, |prefix| prefix.chars().count());
+        let dir = filter.cwd.as_deref().map(|dir| dir.trim_end_matches('/').to_owned());
+        let below = dir.as_ref().map(|dir| format!("{dir}/"));
+        let part = filter.text.as_deref().map(like_part);
         let rows = sqlx::query(LIST)
             .bind(&filter.profile)
             .bind(&filter.source)
@@ -119,6 +210,15 @@ impl SessionStore for Backend {
             .bind(i64::from(filter.title.is_some()))
             .bind(title)
             .bind(size(filter.limit.min(PAGE_MAX_ROWS)))
+            .bind(filter.before_id.as_ref().map(ConversationId::as_str))
+            .bind(filter.archived.map(i64::from))
+            .bind(filter.pinned.map(i64::from))
+            .bind(filter.hidden.map(i64::from))
+            .bind(signed(filter.min_messages))
+            .bind(&dir)
+            .bind(below.as_ref().map_or(0, |below| size(below.chars().count())))
+            .bind(&below)
+            .bind(part)
             .fetch_all(self.readers())
             .await
             .map_err(map)?;
@@ -132,20 +232,7 @@ impl SessionStore for Backend {
 
     async fn session(&self, session: &SessionId) -> Result<SessionRecord, StoreError> {
         let row = sqlx::query(SESSION).bind(session.as_str()).fetch_optional(self.readers()).await.map_err(map)?;
-        let row = row.ok_or_else(|| not_found("session", session))?;
-        Ok(SessionRecord {
-            id: session.clone(),
-            conversation: word(&row, 0, id(ConversationId::parse))?,
-            parent: word_or_null(&row, 1, id(SessionId::parse))?,
-            provider: col(&row, 2)?,
-            model: col(&row, 3)?,
-            cwd: col(&row, 4)?,
-            prompt: PromptHash::from_stored(col(&row, 5)?),
-            tools: PromptHash::from_stored(col(&row, 6)?),
-            started_at_ms: col(&row, 7)?,
-            ended_at_ms: col(&row, 8)?,
-            end_reason: col(&row, 9)?,
-        })
+        session_record(&row.ok_or_else(|| not_found("session", session))?)
     }
 
     async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError> {
@@ -167,6 +254,30 @@ impl SessionStore for Backend {
         Ok(title)
     }
 
+    async fn set_flags(&self, fence: &Fence, change: FlagChange) -> Result<ConversationFlags, StoreError> {
+        self.change_flags(fence, change).await
+    }
+
+    async fn end_conversation(&self, fence: &Fence, reason: &str) -> Result<(), StoreError> {
+        self.end(fence, reason).await
+    }
+
+    async fn lineage(&self, conversation: &ConversationId) -> Result<Vec<SessionRecord>, StoreError> {
+        self.sessions_of(conversation).await
+    }
+
+    async fn tip(&self, id: &str) -> Result<ConversationSummary, StoreError> {
+        self.tip_of_any(id).await
+    }
+
+    async fn add_alias(&self, fence: &Fence, alias: &SessionId) -> Result<(), StoreError> {
+        self.alias(fence, alias).await
+    }
+
+    async fn prune(&self, rules: PruneRules) -> Result<PruneReport, StoreError> {
+        self.run_prune(rules).await
+    }
+
     async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
         let mut tx = self.write().await?;
         let now = tx.now();
@@ -176,33 +287,10 @@ impl SessionStore for Backend {
         if left.map(Token) == Some(fence.token()) {
             return tx.rollback().await;
         }
+        super::inbound::leave_routes(tx.conn(), id).await?;
         self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
-        let waiting: Option<String> =
-            sqlx::query_scalar(WAITING).bind(id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
-        if let Some(waiting) = waiting {
-            return Err(invalid(format!("input {waiting} of the conversation is not over")));
-        }
-        super::work::forget(tx.conn(), id).await?;
-        super::delegations::forget(tx.conn(), id).await?;
-        sqlx::query(BURY).bind(id.as_str()).execute(tx.conn()).await.map_err(map)?;
-        let sessions = sqlx::query(PROMPTS_OF).bind(id.as_str()).fetch_all(tx.conn()).await.map_err(map)?;
-        for statement in DELETE {
-            sqlx::query(statement).bind(id.as_str()).execute(tx.conn()).await.map_err(map)?;
-        }
-        let mut hashes = std::collections::BTreeSet::new();
-        for row in &sessions {
-            hashes.insert(col::<String>(row, 0)?);
-            hashes.insert(col::<String>(row, 1)?);
-        }
-        for hash in hashes {
-            sqlx::query(TAKE_PROMPT).bind(&hash).execute(tx.conn()).await.map_err(map)?;
-            sqlx::query(DELETE_PROMPT).bind(&hash).execute(tx.conn()).await.map_err(map)?;
-        }
+        erase(tx.conn(), id, now).await?;
         tx.commit().await
-    }
-
-    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
-        self.find_text(query, profile, limit).await
     }
 
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {

@@ -28,7 +28,7 @@ fn code_of(error: &dyn DatabaseError) -> i32 {
 
 /// The error of a statement.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` wants")]
-pub(super) fn map(error: sqlx::Error) -> StoreError {
+pub(crate) fn map(error: sqlx::Error) -> StoreError {
     match &error {
         sqlx::Error::Database(database) => map_code(code_of(database.as_ref()), database.to_string()),
         sqlx::Error::PoolTimedOut => StoreError::Busy { waited_ms: crate::limits::SQLITE_BUSY_MS },

@@ -7,12 +7,17 @@
 mod driver;
 mod errors;
 mod guard;
+mod index;
+mod maintenance;
 mod schema;
 mod search;
 #[path = "../sql/mod.rs"]
 mod sql;
 mod write;
 mod writer;
+
+pub(crate) use maintenance::is_open_elsewhere;
+pub use maintenance::{RestoreReport, restore};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +35,7 @@ use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
 use errors::map;
+pub(crate) use errors::map as map_error;
 use write::{LOCK_WAIT_MS, WriteTx};
 use writer::{Request, Writer};
 
@@ -117,6 +123,8 @@ struct Shared {
     probe: Arc<dyn LivenessProbe>,
     changed: Arc<Notify>,
     commits: Arc<AtomicU64>,
+    /// Search. Nothing else reads it.
+    index: index::IndexFile,
     #[cfg(feature = "test-util")]
     faults: crate::fault::Faults,
 }
@@ -166,6 +174,7 @@ impl SqliteStore {
             .test_before_acquire(false)
             .connect_lazy_with(connect.read_only(true));
         let shared = Shared {
+            index: index::IndexFile::beside(&options.path),
             queue,
             readers,
             path: options.path,
@@ -182,6 +191,7 @@ impl SqliteStore {
     /// Ends all writes that were begun, and closes all connections; later writes are refused. A store that is dropped
     /// instead loses nothing; the next start only has more to read.
     pub async fn close(&self) {
+        self.shared.index.close().await;
         self.shared.readers.close().await;
         let (done, closed) = oneshot::channel();
         if self.shared.queue.send(Request::Close(done)).await.is_ok() {

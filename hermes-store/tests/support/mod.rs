@@ -1,5 +1,12 @@
 //! What the tests of PostgreSQL share: a schema of its own for each test, on the server that the environment names.
 
+#[cfg(test)]
+#[allow(dead_code, reason = "not every test binary starts a server of its own")]
+pub mod cluster;
+#[cfg(test)]
+#[allow(dead_code, reason = "not every test binary cuts the network")]
+pub mod proxy;
+
 use std::sync::Arc;
 
 use hermes_store::postgres::{OwnershipClock, PostgresOptions, PostgresStore};

@@ -1,0 +1,401 @@
+//! Care of a SQLite file: backup, restore, check, vacuum.
+//!
+//! A restored store must never hand out a token or a generation that the lost one has handed out (I08): whoever still
+//! holds one would be believed. How far the lost store came can be read from its file, if that is readable; a step far
+//! above anything that a store can count is added in any case ([`RESTORE_COUNTER_STEP`]), and a floor for conversations
+//! that only the lost store knew.
+//!
+//! What waited to be run when the backup was made may have been run since (I01, I14): it is not run again by itself.
+
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode};
+use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
+
+use super::SqliteStore;
+use super::errors::{is_busy, map};
+use super::schema;
+use super::write::LOCK_WAIT_MS;
+use crate::error::StoreError;
+use crate::limits::{RESTORE_COUNTER_STEP, RESTORE_PAGE_ROWS, VACUUM_EVERY_MS, VACUUM_FREE_PERCENT};
+use crate::maintenance::{CheckDepth, CheckReport, VacuumOutcome};
+use crate::rules::{invalid, ms};
+
+/// Only the user may read what was said.
+const FILE_MODE: u32 = 0o600;
+
+const SPACE: &str = "SELECT (SELECT page_count FROM pragma_page_count), (SELECT freelist_count FROM pragma_freelist_count), \
+     (SELECT page_size FROM pragma_page_size)";
+const AT_WORK: &str = "SELECT id FROM conversations WHERE open_turn IS NOT NULL \
+     OR (lease_owner IS NOT NULL AND lease_expires_ms > $1) LIMIT 1";
+const LAST_VACUUM: &str = "SELECT done_ms FROM maintenance WHERE name = 'vacuum'";
+const NOTE_VACUUM: &str = "INSERT INTO maintenance (name, done_ms) VALUES ('vacuum', $1) \
+     ON CONFLICT (name) DO UPDATE SET done_ms = excluded.done_ms";
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RestoreReport {
+    /// Where the file that was there is now; none when there was none.
+    pub replaced: Option<PathBuf>,
+    /// Whether the counters of that file could be read.
+    pub read_counters: bool,
+    /// Inputs that waited to be run and were cancelled.
+    pub cancelled: u64,
+    /// Inputs that were at work and must be resolved by a person.
+    pub unknown: u64,
+}
+
+fn io(path: &Path, error: &std::io::Error) -> StoreError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => StoreError::NotFound { what: format!("{}", path.display()) },
+        std::io::ErrorKind::StorageFull => StoreError::Full,
+        std::io::ErrorKind::AlreadyExists => {
+            invalid(format!("{} is there already and is not written over; name another file", path.display()))
+        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            StoreError::ReadOnly { detail: format!("{}: {error}", path.display()) }
+        }
+        _ => StoreError::Io { detail: format!("{}: {error}", path.display()) },
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| StoreError::Io { detail: error.to_string() })?
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn sync(path: &Path) -> Result<(), StoreError> {
+    std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|error| io(path, &error))
+}
+
+/// An empty file of ours beside `path`, under a name that nobody uses.
+fn make_beside(path: &Path, word: &str) -> Result<PathBuf, StoreError> {
+    let at = beside(path, &format!(".{word}-{}", uuid::Uuid::now_v7().simple()));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&at);
+    made.map_err(|error| io(&at, &error))?;
+    Ok(at)
+}
+
+/// Gives a finished file its name, unless that is taken, and waits for the disk.
+fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
+    sync(from)?;
+    // A link, unlike a rename, never replaces what is there.
+    let linked = std::fs::hard_link(from, to).map_err(|error| io(to, &error));
+    let _ = std::fs::remove_file(from);
+    linked?;
+    sync(&directory_of(to))
+}
+
+impl SqliteStore {
+    pub(super) async fn check_engine(&self, depth: CheckDepth, report: &mut CheckReport) -> Result<(), StoreError> {
+        let (pragma, fine) = match depth {
+            CheckDepth::Quick => ("PRAGMA quick_check(100)", "ok"),
+            CheckDepth::Full => ("PRAGMA integrity_check(100)", "ok"),
+        };
+        let found: Vec<String> = sqlx::query_scalar(pragma).fetch_all(self.readers()).await.map_err(map)?;
+        let bad: Vec<&String> = found.iter().filter(|line| *line != fine).collect();
+        report.add("pages or indexes of the file are damaged", bad.len() as u64, bad.first().map(|line| (*line).clone()));
+        let loose = "SELECT COUNT(*), MIN(\"table\") FROM pragma_foreign_key_check";
+        let row = sqlx::query(loose).fetch_one(self.readers()).await.map_err(map)?;
+        let count: i64 = row.try_get(0).map_err(map)?;
+        report.add("rows refer to something that is not there", count.unsigned_abs(), row.try_get(1).map_err(map)?);
+        Ok(())
+    }
+
+    /// `VACUUM INTO` reads one snapshot, so that turns go on; SQLite itself does not wait for the disk.
+    pub(super) async fn copy_file(&self, to: &Path) -> Result<(), StoreError> {
+        let target = to.to_owned();
+        let partial = blocking(move || {
+            if target.try_exists().map_err(|error| io(&target, &error))? {
+                return Err(io(&target, &std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
+            }
+            make_beside(&target, "partial")
+        })
+        .await?;
+        let name = partial.to_str().map(str::to_owned);
+        let written = match name {
+            Some(name) => sqlx::query("VACUUM INTO $1").bind(name).execute(self.readers()).await.map(drop).map_err(map),
+            None => Err(invalid("the name of the backup must be UTF-8")),
+        };
+        let target = to.to_owned();
+        blocking(move || match written {
+            Ok(()) => publish(&partial, &target),
+            Err(error) => {
+                let _ = std::fs::remove_file(&partial);
+                Err(error)
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn vacuum_file(&self, force: bool) -> Result<VacuumOutcome, StoreError> {
+        let mut tx = self.write().await?;
+        let now = tx.now();
+        let at_work: Option<String> =
+            sqlx::query_scalar(AT_WORK).bind(now).fetch_optional(tx.conn()).await.map_err(map)?;
+        if let Some(conversation) = at_work {
+            tx.rollback().await?;
+            return Ok(VacuumOutcome::TurnRuns { conversation });
+        }
+        let space = sqlx::query(SPACE).fetch_one(tx.conn()).await.map_err(map)?;
+        let pages: i64 = space.try_get(0).map_err(map)?;
+        let free: i64 = space.try_get(1).map_err(map)?;
+        let page_bytes: i64 = space.try_get(2).map_err(map)?;
+        let free_percent = (free * 100 / pages.max(1)).unsigned_abs();
+        let last: Option<i64> = sqlx::query_scalar(LAST_VACUUM).fetch_optional(tx.conn()).await.map_err(map)?;
+        if !force && free_percent <= VACUUM_FREE_PERCENT {
+            tx.rollback().await?;
+            return Ok(VacuumOutcome::NotNeeded { free_percent });
+        }
+        if let Some(last) = last.filter(|last| !force && now.saturating_sub(*last) < ms(VACUUM_EVERY_MS)) {
+            tx.rollback().await?;
+            return Ok(VacuumOutcome::TooSoon { not_before_ms: last.saturating_add(ms(VACUUM_EVERY_MS)) });
+        }
+        sqlx::query(NOTE_VACUUM).bind(now).execute(tx.conn()).await.map_err(map)?;
+        tx.commit().await?;
+        // A turn that begins now waits for the lock, as it would for any other write.
+        let mut conn = connect(&self.shared.path).connect().await.map_err(map)?;
+        let done = sqlx::query("VACUUM").execute(&mut conn).await;
+        let after: Result<i64, _> = sqlx::query_scalar("SELECT page_count FROM pragma_page_count").fetch_one(&mut conn).await;
+        let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await;
+        let _ = conn.close().await;
+        done.map_err(map)?;
+        let freed = pages.saturating_sub(after.map_err(map)?).max(0).saturating_mul(page_bytes);
+        Ok(VacuumOutcome::Done { freed_bytes: freed.unsigned_abs() })
+    }
+}
+
+fn connect(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
+}
+
+fn in_use() -> StoreError {
+    invalid("the store is open in another program; end it (and every gateway of this home), and try again")
+}
+
+/// Takes the file for itself, or fails: leaving WAL mode needs that no other connection exists at all.
+async fn seize(path: &Path) -> Result<SqliteConnection, StoreError> {
+    let options = connect(path).locking_mode(SqliteLockingMode::Exclusive).pragma("query_only", "OFF");
+    let refused = |error: sqlx::Error| if is_busy(&error) { in_use() } else { map(error) };
+    let mut conn = options.connect().await.map_err(refused)?;
+    let mode: String =
+        sqlx::query_scalar("PRAGMA journal_mode = DELETE").fetch_one(&mut conn).await.map_err(refused)?;
+    if !mode.eq_ignore_ascii_case("delete") {
+        return Err(in_use());
+    }
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut conn).await.map_err(refused)?;
+    Ok(conn)
+}
+
+/// The counters of a store, by conversation. Those of conversations that are gone are among them.
+const COUNTERS: &str = "SELECT id, MAX(token), MAX(generation), MAX(seq), MAX(place) FROM (\
+     SELECT id, token, generation, seq, place FROM conversations UNION ALL \
+     SELECT id, token, generation, seq, place FROM tombstones) WHERE id > $1 GROUP BY id ORDER BY id LIMIT $2";
+const RAISE_TO: &str = "INSERT INTO tombstones (id, token, generation, seq, place) VALUES ($1, $2, $3, $4, $5) \
+     ON CONFLICT (id) DO UPDATE SET token = MAX(token, excluded.token), generation = MAX(generation, \
+     excluded.generation), seq = MAX(seq, excluded.seq), place = MAX(place, excluded.place)";
+/// The floor of conversations that nobody here has ever heard of.
+const FLOOR: &str = "INSERT INTO tombstones (id, token, generation, seq, place) VALUES ('*', 0, 0, 0, 0) \
+     ON CONFLICT (id) DO NOTHING";
+const RAISE_TOMBSTONES: &str = "UPDATE tombstones SET token = token + $1, generation = generation + $1, seq = seq + $1, \
+     place = place + $1";
+/// $1 is the step, $2 the time. Nobody holds a lease in a store that was just restored.
+const RAISE_CONVERSATIONS: &str = "UPDATE conversations SET \
+     token = MAX(token, COALESCE((SELECT t.token FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
+     generation = MAX(generation, COALESCE((SELECT t.generation FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
+     seq = MAX(seq, COALESCE((SELECT t.seq FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
+     place = MAX(place, COALESCE((SELECT t.place FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
+     revision = revision + $1, lease_owner = NULL, lease_expires_ms = 0, freed_ms = $2, open_turn = NULL";
+const RAISE_OTHERS: &[&str] = &[
+    "UPDATE routes SET generation = generation + $1",
+    "UPDATE compression_locks SET token = token + $1",
+    "UPDATE worker_generations SET generation = generation + $1",
+    "UPDATE runtime_epoch SET epoch = epoch + $1",
+];
+const CANCEL_WAITING: &str = "UPDATE admissions SET status = 'terminal', outcome = 'cancelled' WHERE status = 'queued'";
+const LOSE_STARTED: &str = "UPDATE admissions SET status = 'unknown' WHERE status = 'started'";
+const DOUBT_CALLS: &str = "UPDATE calls SET state = 'started' WHERE state = 'recorded'";
+
+async fn raise_to(lost: &mut SqliteConnection, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut after = String::new();
+    loop {
+        let rows = sqlx::query(COUNTERS).bind(&after).bind(RESTORE_PAGE_ROWS).fetch_all(&mut *lost).await?;
+        let Some(last) = rows.last() else { break };
+        after = last.try_get(0)?;
+        for row in &rows {
+            sqlx::query(RAISE_TO)
+                .bind(row.try_get::<String, _>(0)?)
+                .bind(row.try_get::<i64, _>(1)?)
+                .bind(row.try_get::<i64, _>(2)?)
+                .bind(row.try_get::<i64, _>(3)?)
+                .bind(row.try_get::<i64, _>(4)?)
+                .execute(&mut *conn)
+                .await?;
+        }
+    }
+    let routes = sqlx::query("SELECT source, route_key, generation FROM routes").fetch_all(&mut *lost).await?;
+    for row in &routes {
+        let raise = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, $3) ON CONFLICT (source, route_key) \
+             DO UPDATE SET generation = MAX(generation, excluded.generation)";
+        sqlx::query(raise)
+            .bind(row.try_get::<String, _>(0)?)
+            .bind(row.try_get::<String, _>(1)?)
+            .bind(row.try_get::<i64, _>(2)?)
+            .execute(&mut *conn)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Makes a copy of a backup into a store that may follow a lost one.
+async fn prepare(
+    file: &Path,
+    lost: Option<&mut SqliteConnection>,
+    now_ms: i64,
+    report: &mut RestoreReport,
+) -> Result<(), StoreError> {
+    let options = connect(file).journal_mode(SqliteJournalMode::Delete);
+    let mut conn = options.connect().await.map_err(map)?;
+    let status = schema::status(&mut conn).await?;
+    schema::check_known(status.version, status.objects)?;
+    if status.version == 0 {
+        return Err(invalid("the backup is empty; it holds no store"));
+    }
+    let sound: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&mut conn).await.map_err(map)?;
+    if sound != "ok" {
+        return Err(StoreError::Corrupt { detail: format!("the backup: {sound}") });
+    }
+    schema::migrate(&mut conn, now_ms).await?;
+    let mut tx = conn.begin().await.map_err(map)?;
+    if let Some(lost) = lost {
+        // A store that is too damaged to be read is what restores are for; the step covers it.
+        report.read_counters = raise_to(lost, &mut tx).await.is_ok();
+    }
+    sqlx::query(FLOOR).execute(&mut *tx).await.map_err(map)?;
+    let raise = sqlx::query(RAISE_CONVERSATIONS).bind(RESTORE_COUNTER_STEP).bind(now_ms);
+    raise.execute(&mut *tx).await.map_err(map)?;
+    for statement in std::iter::once(&RAISE_TOMBSTONES).chain(RAISE_OTHERS) {
+        sqlx::query(*statement).bind(RESTORE_COUNTER_STEP).execute(&mut *tx).await.map_err(map)?;
+    }
+    report.cancelled = sqlx::query(CANCEL_WAITING).execute(&mut *tx).await.map_err(map)?.rows_affected();
+    report.unknown = sqlx::query(LOSE_STARTED).execute(&mut *tx).await.map_err(map)?.rows_affected();
+    sqlx::query(DOUBT_CALLS).execute(&mut *tx).await.map_err(map)?;
+    tx.commit().await.map_err(map)?;
+    conn.close().await.map_err(map)
+}
+
+fn copy_backup(backup: &Path, store: &Path) -> Result<PathBuf, StoreError> {
+    let log = std::fs::metadata(beside(backup, "-wal")).map_or(0, |found| found.len());
+    if log > 0 {
+        return Err(invalid(format!(
+            "{} is a store in use, not a backup; make one of it with `hermes store backup`",
+            backup.display()
+        )));
+    }
+    if !backup.is_file() {
+        return Err(StoreError::NotFound { what: format!("the backup {}", backup.display()) });
+    }
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory_of(store))
+        .map_err(|error| io(store, &error))?;
+    let partial = make_beside(store, "restore")?;
+    match std::fs::copy(backup, &partial) {
+        Ok(_) => Ok(partial),
+        Err(error) => {
+            let _ = std::fs::remove_file(&partial);
+            Err(io(backup, &error))
+        }
+    }
+}
+
+/// Puts `partial` in the place of `store`; what was there is kept.
+fn replace(partial: &Path, store: &Path, now_ms: i64) -> Result<Option<PathBuf>, StoreError> {
+    // The copy took the mode of the backup.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(FILE_MODE);
+    std::fs::set_permissions(partial, mode).map_err(|error| io(partial, &error))?;
+    sync(partial)?;
+    let kept = beside(store, &format!(".replaced-{now_ms}"));
+    let was_there = match std::fs::hard_link(store, &kept) {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(io(&kept, &error)),
+    };
+    for suffix in ["-wal", "-shm"] {
+        // A log of the old file must never be taken for one of the new.
+        let _ = std::fs::rename(beside(store, suffix), beside(&kept, suffix));
+    }
+    std::fs::rename(partial, store).map_err(|error| io(store, &error))?;
+    sync(&directory_of(store))?;
+    Ok(was_there.then_some(kept))
+}
+
+/// Puts a backup in the place of the store at `store`, which nobody may have open. The file that was there is kept
+/// beside it. See the module for what is done to counters and inputs.
+///
+/// # Errors
+/// [`StoreError::Invalid`] while somebody has the store open, and for a file that is no backup; [`StoreError::NotFound`];
+/// [`StoreError::TooNew`]; [`StoreError::Corrupt`] for a damaged backup; those of the file system. Until the last step
+/// the old store is untouched.
+pub async fn restore(backup: &Path, store: &Path, now_ms: i64) -> Result<RestoreReport, StoreError> {
+    let (from, to) = (backup.to_owned(), store.to_owned());
+    let partial = blocking(move || copy_backup(&from, &to)).await?;
+    let result = restore_to(&partial, store, now_ms).await;
+    if result.is_err() {
+        let _ = tokio::fs::remove_file(&partial).await;
+    }
+    result
+}
+
+async fn restore_to(partial: &Path, store: &Path, now_ms: i64) -> Result<RestoreReport, StoreError> {
+    let mut report = RestoreReport::default();
+    let is_there = tokio::fs::try_exists(store).await.map_err(|error| io(store, &error))?;
+    // Held until the new file is in its place.
+    let mut lost = match is_there {
+        true => match seize(store).await {
+            Ok(conn) => Some(conn),
+            // Too damaged even for a lock; that it is open elsewhere would show in its shared memory.
+            Err(StoreError::Corrupt { .. }) if !is_open_elsewhere(store) => None,
+            Err(error) => return Err(error),
+        },
+        false => None,
+    };
+    prepare(partial, lost.as_mut(), now_ms, &mut report).await?;
+    let (from, to) = (partial.to_owned(), store.to_owned());
+    report.replaced = blocking(move || replace(&from, &to, now_ms)).await?;
+    if let Some(lost) = lost {
+        let _ = lost.close().await;
+    }
+    Ok(report)
+}
+
+/// Whether another process has a database open in WAL mode: asks for a lock that cannot be had then, and takes none.
+pub(crate) fn is_open_elsewhere(path: &Path) -> bool {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+    /// The byte of the `-shm` file that every process with the database open has locked (SQLite, "WAL-index format").
+    const ALIVE_BYTE: i64 = 128;
+    let Ok(shm) = std::fs::File::open(beside(path, "-shm")) else { return false };
+    #[expect(clippy::cast_possible_truncation, reason = "small constants of the system")]
+    let (lock, free, start) = (libc::F_WRLCK as i16, libc::F_UNLCK as i16, libc::SEEK_SET as i16);
+    let mut probe = libc::flock { l_type: lock, l_whence: start, l_start: ALIVE_BYTE, l_len: 1, l_pid: 0 };
+    fcntl(&shm, FcntlArg::F_GETLK(&mut probe)).is_ok() && probe.l_type != free
+}
