@@ -39,12 +39,24 @@ use crate::limits::{
 /// What a digest is kept of: the first half of a SHA-256.
 type Short = [u8; 16];
 
-/// Tools of which one turn may make so many calls only, and what one call counts.
-const CAPS: &[(&str, u32, fn(&Value) -> u32)] = &[
-    ("web_search", WEB_SEARCHES_PER_TURN_MAX, |_| 1),
-    ("delegate_task", SUBAGENTS_PER_TURN_MAX, |arguments| {
-        arguments["tasks"].as_array().map_or(1, |tasks| u32::try_from(tasks.len()).unwrap_or(u32::MAX).max(1))
-    }),
+/// A tool of which one turn may make so many calls only.
+struct Cap {
+    tool: &'static str,
+    max: u32,
+    /// How many one call counts for.
+    weight: fn(&Value) -> u32,
+}
+
+/// Every cap.
+const CAPS: &[Cap] = &[
+    Cap { tool: "web_search", max: WEB_SEARCHES_PER_TURN_MAX, weight: |_| 1 },
+    Cap {
+        tool: "delegate_task",
+        max: SUBAGENTS_PER_TURN_MAX,
+        weight: |arguments| {
+            arguments["tasks"].as_array().map_or(1, |tasks| u32::try_from(tasks.len()).unwrap_or(u32::MAX).max(1))
+        },
+    },
 ];
 
 /// What a result means for the turn.
@@ -123,8 +135,8 @@ impl Guardrails {
     /// # Errors
     /// What the model is told when the turn has made too many calls of this kind.
     pub(crate) fn admit(&mut self, name: &str, arguments: &Value) -> Result<(), String> {
-        let Some((name, max, weight)) = CAPS.iter().find(|(capped, ..)| *capped == name) else { return Ok(()) };
-        let count = self.capped.entry(name).or_default();
+        let Some(Cap { tool, max, weight }) = CAPS.iter().find(|cap| cap.tool == name) else { return Ok(()) };
+        let count = self.capped.entry(tool).or_default();
         let wanted = count.saturating_add(weight(arguments));
         if wanted <= *max {
             *count = wanted;

@@ -327,7 +327,8 @@ mod tests {
         use Finish as F;
         const GOOD: (&str, bool) = ("{}", true);
         let looping = "again and again. ".repeat(2_000);
-        let table: Vec<(&str, &str, &[(&str, bool)], Finish, Shape)> = vec![
+        type Row<'t> = (&'t str, &'t str, &'t [(&'t str, bool)], Finish, Shape);
+        let table: Vec<Row<'_>> = vec![
             ("hi", "", &[], F::Stop, Shape::Text),
             ("hi", "hm", &[], F::Other("eos".into()), Shape::Text),
             ("", "", &[], F::Stop, Shape::Empty),

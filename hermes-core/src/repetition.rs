@@ -85,7 +85,7 @@ mod tests {
         while text.len() < chars {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             text.push_str(&format!("{} ", seed >> 40));
-            if seed % 11 == 0 {
+            if seed.is_multiple_of(11) {
                 text.push('\n');
             }
         }

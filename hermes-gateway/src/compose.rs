@@ -11,6 +11,7 @@ use hermes_core::{Engine, EngineParts, EngineSettings, ToolHost, ToolSession, To
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
+use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
 use hermes_store::{CallId, ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
 use hermes_tools::builtin::end_leftovers;
@@ -18,11 +19,12 @@ use hermes_tools::{
     ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig,
     TOOLSETS_WITHOUT_TOOLS, ToolRegistry, ToolScope, ToolSelection,
 };
+use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
 use crate::allow_list::FileAllowList;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, Synchronous};
+use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous};
 use crate::doctor;
 use crate::hub::{Hub, HubPeople};
 use crate::model::{self, Choice, Known, ModelFlags};
@@ -80,7 +82,7 @@ pub(crate) struct Parts {
     hub: Arc<Hub>,
     clock: Arc<TokioClock>,
     owner: OnceCell<OwnerInfo>,
-    store: OnceCell<SqliteStore>,
+    store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
 }
 
@@ -163,19 +165,26 @@ impl Parts {
 
     /// The store, opened at the first need.
     pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, RpcError> {
-        let store = self
-            .store
-            .get_or_try_init(|| async {
-                self.scope.ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
-                let mut options = SqliteOptions::new(self.scope.database(), Arc::new(HostClock::new()));
-                options.synchronous = match self.config.synchronous {
-                    Synchronous::Full => hermes_store::sqlite::Synchronous::Full,
-                    Synchronous::Normal => hermes_store::sqlite::Synchronous::Normal,
-                };
-                SqliteStore::open(options).await.map_err(|error| store_error(&error))
-            })
-            .await?;
-        Ok(Arc::new(store.clone()))
+        self.store.get_or_try_init(|| self.open_store()).await.cloned()
+    }
+
+    async fn open_store(&self) -> Result<Arc<dyn Store>, RpcError> {
+        self.scope.ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
+        let path = match &self.config.store_url {
+            Some(StoreUrl::Postgres(url)) => {
+                let store = PostgresStore::connect(PostgresOptions::new(url.expose_secret())).await;
+                return Ok(Arc::new(store.map_err(|error| store_error(&error))?));
+            }
+            Some(StoreUrl::Sqlite(path)) => self.scope.home.join(path),
+            None => self.scope.database(),
+        };
+        let mut options = SqliteOptions::new(path, Arc::new(HostClock::new()));
+        options.synchronous = match self.config.synchronous {
+            Synchronous::Full => hermes_store::sqlite::Synchronous::Full,
+            Synchronous::Normal => hermes_store::sqlite::Synchronous::Normal,
+        };
+        let store = SqliteStore::open(options).await.map_err(|error| store_error(&error))?;
+        Ok(Arc::new(store))
     }
 
     pub(crate) fn engine_if_built(&self) -> Option<Engine> {

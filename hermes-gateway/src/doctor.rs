@@ -2,12 +2,21 @@
 
 use std::path::Path;
 
-use crate::config::{Config, Scope};
+use crate::config::{Config, Scope, StoreUrl};
 use crate::model::Choice;
 use crate::protocol::{Check, CheckState, RpcError};
 
 fn check(name: &str, state: CheckState, detail: impl Into<String>) -> Check {
     Check { name: name.to_owned(), state, detail: detail.into() }
+}
+
+/// Where the store is, without a password.
+fn database(scope: &Scope, config: &Config) -> String {
+    match &config.store_url {
+        Some(StoreUrl::Sqlite(path)) => scope.home.join(path).display().to_string(),
+        Some(url) => url.shown(),
+        None => scope.database().display().to_string(),
+    }
 }
 
 /// All checks, in the order in which a person would mend them.
@@ -30,8 +39,11 @@ pub(crate) fn checks(
         Err(error) => check("model", CheckState::Failed, format!("{}: {}", error.code, error.message)),
     });
     found.push(match store {
-        Ok(()) => check("database", CheckState::Ok, scope.database().display().to_string()),
-        Err(error) => check("database", CheckState::Failed, format!("{}: {}", error.code, error.message)),
+        Ok(()) => check("database", CheckState::Ok, database(scope, config)),
+        Err(error) => {
+            let place = database(scope, config);
+            check("database", CheckState::Failed, format!("{place}: {}: {}", error.code, error.message))
+        }
     });
     found.push(if cwd.is_dir() {
         check("working directory", CheckState::Ok, cwd.display().to_string())

@@ -6,8 +6,8 @@
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
 pub use hermes_store::{
-    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary, Intent,
-    InvalidId, MessageId, Receipt, SearchHit, SessionId, TitleSource, TurnId, UsageTotals,
+    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary, IndexState,
+    IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,9 @@ pub enum Request {
     /// Rows that hold a text.
     #[serde(rename = "session/search")]
     SessionSearch(SessionSearchParams),
+    /// A part of the work on the search index.
+    #[serde(rename = "session/reindex")]
+    SessionReindex(SessionReindexParams),
     /// Gives a title.
     #[serde(rename = "session/rename")]
     SessionRename(SessionRenameParams),
@@ -76,7 +79,9 @@ pub enum Response {
     /// Of `session/show`.
     Session(Box<SessionShowResponse>),
     /// Of `session/search`.
-    Hits(Vec<SearchHit>),
+    Found(SearchPage),
+    /// Of `session/reindex`.
+    Reindexed(SessionReindexResponse),
     /// Of `session/rename`: the title that holds.
     Renamed {
         /// The title after cleaning.
@@ -244,11 +249,55 @@ pub struct RowCall {
 /// Params of `session/search`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSearchParams {
-    /// The text.
+    /// Words, `"phrases"`, `pre*`, `*part*`, AND, OR, NOT.
     pub query: String,
     /// Most rows; 0 = 20.
     #[serde(default)]
     pub limit: usize,
+    /// Only conversations from this source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Only what this one said (`user`, `assistant`, `tool`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// Only this conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+    /// Only rows written at this time or later, in milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
+    /// Only rows written before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<i64>,
+    /// Also archived conversations.
+    #[serde(default)]
+    pub archived: bool,
+    /// The best, the newest (when left out), or the oldest first.
+    #[serde(default)]
+    pub order: SearchOrder,
+    /// With the rows before and after each.
+    #[serde(default)]
+    pub neighbours: bool,
+    /// `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Params of `session/reindex`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionReindexParams {
+    /// True throws the index away first; false goes on where it is.
+    #[serde(default)]
+    pub begin: bool,
+}
+
+/// How the search index is after one part of the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionReindexResponse {
+    /// How it stands.
+    pub status: IndexStatus,
+    /// Nothing is left to do; otherwise ask again.
+    pub is_done: bool,
 }
 
 /// Params of `session/rename`.

@@ -1,13 +1,14 @@
 //! Requests about conversations: find, list, show, search, rename, delete.
 
+use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
     ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId, ConversationSummary, Fence, IdSource,
-    MessagePage, Store, StoreError, StoredMessage, TitleSource, UuidIds, View,
+    MessagePage, SearchQuery, Store, StoreError, StoredMessage, TitleSource, UuidIds, View,
 };
 
 use crate::compose::Parts;
 use crate::protocol::{
-    Request, Response, Row, RowCall, RpcError, SessionResolveParams, SessionResolveResponse, SessionShowParams,
+    Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse, SessionShowParams,
     SessionShowResponse,
 };
 use crate::service::store_error;
@@ -36,7 +37,29 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
         Request::SessionShow(params) => show(store.as_ref(), params).await,
         Request::SessionSearch(params) => {
             let limit = if params.limit == 0 { SEARCH_DEFAULT } else { params.limit };
-            store.search(&params.query, Some(profile), limit).await.map(Response::Hits).map_err(failed)
+            let query = SearchQuery {
+                profile: Some(profile.to_owned()),
+                source: params.source,
+                role: params.role,
+                conversation: params.conversation,
+                since_ms: params.since_ms,
+                until_ms: params.until_ms,
+                include_archived: params.archived,
+                order: params.order,
+                neighbours: params.neighbours,
+                limit,
+                cursor: params.cursor,
+                ..SearchQuery::text(params.query)
+            };
+            store.search(query).await.map(Response::Found).map_err(failed)
+        }
+        Request::SessionReindex(params) => {
+            if params.begin {
+                store.rebuild_index().await.map_err(failed)?;
+            }
+            let is_done = store.index_step(SEARCH_STEP_MAX_ROWS).await.map_err(failed)?.is_done;
+            let status = store.index_status().await.map_err(failed)?;
+            Ok(Response::Reindexed(SessionReindexResponse { status, is_done }))
         }
         Request::SessionRename(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;

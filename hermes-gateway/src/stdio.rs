@@ -43,6 +43,7 @@ pub const METHODS: &[&str] = &[
     "session/list",
     "session/show",
     "session/search",
+    "session/reindex",
     "session/rename",
     "session/delete",
     "prompt/submit",

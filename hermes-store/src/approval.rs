@@ -234,7 +234,14 @@ impl ApprovalRecord {
     pub(crate) fn is_same(&self, new: &Self) -> bool {
         let key = |one: &Self| {
             let life = one.expires_at_ms.saturating_sub(one.asked_at_ms);
-            (one.conversation.clone(), one.turn.clone(), one.call.clone(), one.choices.clone(), one.may_answer.clone(), life)
+            (
+                one.conversation.clone(),
+                one.turn.clone(),
+                one.call.clone(),
+                one.choices.clone(),
+                one.may_answer.clone(),
+                life,
+            )
         };
         self.subject == new.subject && key(self) == key(new)
     }
@@ -417,9 +424,14 @@ mod tests {
     #[test]
     fn i23_nothing_but_a_timely_yes_of_somebody_who_may_approves() {
         let one = open();
-        let ask = |who: &str, answer: &ApprovalAnswer, is_live, now| one.clone().answer(who, answer, is_live, now).unwrap();
-        assert!(matches!(ask("ann", &yes(), true, 99), (AnswerOutcome::Accepted(a), true) if a.state == ApprovalState::Approved));
-        assert!(matches!(ask("ann", &ApprovalAnswer::Deny, true, 99), (AnswerOutcome::Accepted(a), true) if a.state == ApprovalState::Denied));
+        let ask =
+            |who: &str, answer: &ApprovalAnswer, is_live, now| one.clone().answer(who, answer, is_live, now).unwrap();
+        assert!(
+            matches!(ask("ann", &yes(), true, 99), (AnswerOutcome::Accepted(a), true) if a.state == ApprovalState::Approved)
+        );
+        assert!(
+            matches!(ask("ann", &ApprovalAnswer::Deny, true, 99), (AnswerOutcome::Accepted(a), true) if a.state == ApprovalState::Denied)
+        );
         assert_eq!(refusal(ask("bob", &yes(), true, 1)), (AnswerRefusal::NotAllowed, ApprovalState::Open, false));
         assert_eq!(refusal(ask("ann", &yes(), true, 100)), (AnswerRefusal::Expired, ApprovalState::Expired, true));
         assert_eq!(refusal(ask("ann", &yes(), false, 1)), (AnswerRefusal::Withdrawn, ApprovalState::Withdrawn, true));

@@ -7,9 +7,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
 
 mod approval;
+mod delegations;
 mod delivery;
 mod history;
-mod delegations;
 mod inputs;
 mod listing;
 mod ownership;
@@ -183,6 +183,7 @@ cases! {
     delegations::a_turn_may_take_the_result_itself,
     delegations::a_result_that_cannot_be_delivered_is_given_up,
     delegations::an_undelivered_result_is_never_forgotten,
+    delegations::i06_what_the_child_is_known_to_have_done_is_its_end,
     delegations::s39_a_conversation_with_a_delegation_is_not_deleted,
     transfer::s50_an_import_brings_everything_as_it_was,
     transfer::i17_an_import_is_done_once,

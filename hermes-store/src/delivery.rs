@@ -190,7 +190,13 @@ impl NewDelivery {
     }
 
     /// The record of it, before anybody has tried.
-    pub(crate) fn into_record(self, id: DeliveryId, conversation: &ConversationId, turn: &TurnId, now: i64) -> DeliveryRecord {
+    pub(crate) fn into_record(
+        self,
+        id: DeliveryId,
+        conversation: &ConversationId,
+        turn: &TurnId,
+        now: i64,
+    ) -> DeliveryRecord {
         DeliveryRecord {
             id,
             conversation: conversation.clone(),
@@ -686,8 +692,7 @@ mod tests {
     fn new(part: i64) -> DeliveryRecord {
         let (c, t) = (ConversationId::parse("c").unwrap(), TurnId::parse("t").unwrap());
         let target = Target { account: "t".to_owned(), chat: "7".to_owned(), thread: String::new() };
-        let new =
-            NewDelivery { kind: DeliveryKind::Answer, part, target, reply_to: None, content: "hi".to_owned() };
+        let new = NewDelivery { kind: DeliveryKind::Answer, part, target, reply_to: None, content: "hi".to_owned() };
         new.check().unwrap();
         let id = new.id(&c, &t).unwrap();
         new.into_record(id, &c, &t, 0)

@@ -110,7 +110,9 @@ pub enum StoreError {
         detail: String,
     },
     /// The search index is damaged or cannot be opened. It is a copy: nothing of any conversation is in danger.
-    #[error("the search index cannot be used ({detail}); no conversation is harmed; `hermes sessions reindex` builds it anew")]
+    #[error(
+        "the search index cannot be used ({detail}); no conversation is harmed; `hermes sessions reindex` builds it anew"
+    )]
     SearchIndex {
         /// The database's own words.
         detail: String,

@@ -98,13 +98,13 @@ pub use admission::{
     ADMISSION_MACHINE, AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, Intent,
     NewAdmission, Receipt,
 };
-pub use delegation::{
-    DELEGATION_MACHINE, DelegationEnd, DelegationEvent, DelegationOutcome, DelegationRecord, DelegationState,
-    DelegationStore, NewDelegation, RESULT_DELIVERY_MACHINE, ResultClaim, ResultDelivery, ResultDeliveryEvent,
-};
 pub use approval::{
     APPROVAL_MACHINE, AnswerOutcome, AnswerRefusal, ApprovalAnswer, ApprovalEvent, ApprovalRecord, ApprovalState,
     ApprovalStore, GivenAnswer, NewApproval,
+};
+pub use delegation::{
+    DELEGATION_MACHINE, DelegationEnd, DelegationEvent, DelegationOutcome, DelegationRecord, DelegationState,
+    DelegationStore, NewDelegation, RESULT_DELIVERY_MACHINE, ResultClaim, ResultDelivery, ResultDeliveryEvent,
 };
 pub use delivery::{
     AmbiguousPolicy, DELIVERY_MACHINE, DeliveryClaim, DeliveryDecision, DeliveryEvent, DeliveryFence, DeliveryFilter,
@@ -117,12 +117,15 @@ pub use history::{
     LOCK_MACHINE, LockEvent, LockOutcome, LockState, NewBranch, Rewind, Rotation, TakeLock, ViewMark, ViewRow,
     nth_last_user_turn,
 };
+pub use ids::{
+    AdmissionId, ApprovalId, CallId, ChangeId, ConversationId, DelegationId, DeliveryId, ExecutionId, Generation,
+    IdKind, IdSource, InvalidId, MessageId, OwnerId, SessionId, Token, TurnId, UuidIds,
+};
 pub use inbound::{
     Inbound, InboundKey, InboundReceipt, InboundStore, MessageRef, ReceiveOutcome, Reply, Route, RouteKey, RouteOutcome,
 };
-pub use ids::{AdmissionId, ApprovalId, CallId, ChangeId, ConversationId, DelegationId, DeliveryId, ExecutionId, Generation, IdKind, IdSource, InvalidId, MessageId, OwnerId, SessionId, Token, TurnId, UuidIds};
-pub use maintenance::{CheckDepth, CheckReport, Finding, MaintenanceStore, VacuumOutcome};
 pub use machine::{IllegalTransition, Machine};
+pub use maintenance::{CheckDepth, CheckReport, Finding, MaintenanceStore, VacuumOutcome};
 pub use message::{
     ApiContent, MessageKind, MessagePage, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
     UsageTotals, View,
@@ -135,14 +138,17 @@ pub use prompt::{PromptHash, PromptSnapshot};
 pub use retention::{
     CONVERSATION_MACHINE, ConversationEvent, ConversationStatus, PruneReport, PruneRules, PruneStep, Pruned,
 };
-pub use search::{
-    IndexProgress, IndexState, IndexStatus, Neighbour, SearchHit, SearchOrder, SearchPage, SearchQuery, SearchStore,
-};
 pub use round::{
     CALL_MACHINE, CallOutcome, CallResult, JournalCall, JournalEvent, JournalState, NewCall, Planned, Recorded,
     RecordedCall, ReplaySafety, Round, Settled, SettledCall, Unsettled,
 };
-pub use session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved, ResolvedBy, SessionRecord, TitleSource};
+pub use search::{
+    IndexProgress, IndexState, IndexStatus, Neighbour, SearchHit, SearchOrder, SearchPage, SearchQuery, SearchStore,
+};
+pub use session::{
+    ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved,
+    ResolvedBy, SessionRecord, TitleSource,
+};
 pub use time::{Clock, HostClock, ManualClock};
 pub use traits::{AdmissionStore, HistoryStore, LeaseStore, SessionStore, Store, TranscriptStore};
 pub use turn::{OpenTurn, TURN_MACHINE, TurnEnd, TurnEvent, TurnRecord, TurnStatus};

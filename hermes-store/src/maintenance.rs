@@ -115,4 +115,8 @@ pub trait MaintenanceStore: Send + Sync {
     /// # Errors
     /// [`StoreError::Busy`]; [`StoreError::Invalid`] for stores that are no file.
     async fn vacuum(&self, force: bool) -> Result<VacuumOutcome, StoreError>;
+
+    /// Ends what the store runs for itself and closes its connections, after what is under way. A store that is dropped
+    /// instead loses nothing.
+    async fn close(&self);
 }

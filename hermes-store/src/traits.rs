@@ -6,19 +6,30 @@
 use async_trait::async_trait;
 
 use crate::admission::{AdmissionRecord, AdmitOutcome, NewAdmission, Receipt};
+use crate::approval::ApprovalStore;
+use crate::delegation::DelegationStore;
+use crate::delivery::DeliveryStore;
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimRequest, Fence};
 use crate::history::{
     BranchOrigin, Compaction, CompressionLock, HistoryChange, LockOutcome, NewBranch, Rewind, Rotation, TakeLock,
 };
 use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, OwnerId, SessionId, TurnId};
+use crate::inbound::InboundStore;
+use crate::maintenance::MaintenanceStore;
 use crate::message::{MessagePage, NewMessage, StoredMessage, UsageDelta, UsageTotals, View};
 use crate::owner::OwnerInfo;
 use crate::prompt::{PromptHash, PromptSnapshot};
 use crate::retention::{PruneReport, PruneRules};
 use crate::round::{CallResult, Planned, Recorded, Round, SettledCall};
-use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved, ResolvedBy, SessionRecord, TitleSource};
+use crate::search::SearchStore;
+use crate::session::{
+    ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved,
+    ResolvedBy, SessionRecord, TitleSource,
+};
+use crate::transfer::TransferStore;
 use crate::turn::{TurnEnd, TurnRecord};
+use crate::work::WorkStore;
 
 /// Inputs: accepted once, in order.
 #[async_trait]
@@ -469,6 +480,36 @@ fn resolved(by: ResolvedBy, mut candidates: Vec<ConversationSummary>) -> Resolve
 }
 
 /// A whole store.
-pub trait Store: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore + crate::inbound::InboundStore + crate::delivery::DeliveryStore + crate::approval::ApprovalStore + crate::transfer::TransferStore + crate::search::SearchStore {}
+pub trait Store:
+    AdmissionStore
+    + LeaseStore
+    + TranscriptStore
+    + HistoryStore
+    + SessionStore
+    + WorkStore
+    + DelegationStore
+    + InboundStore
+    + DeliveryStore
+    + ApprovalStore
+    + TransferStore
+    + SearchStore
+    + MaintenanceStore
+{
+}
 
-impl<T: AdmissionStore + LeaseStore + TranscriptStore + HistoryStore + SessionStore + crate::work::WorkStore + crate::delegation::DelegationStore + crate::inbound::InboundStore + crate::delivery::DeliveryStore + crate::approval::ApprovalStore + crate::transfer::TransferStore + crate::search::SearchStore> Store for T {}
+impl<T> Store for T where
+    T: AdmissionStore
+        + LeaseStore
+        + TranscriptStore
+        + HistoryStore
+        + SessionStore
+        + WorkStore
+        + DelegationStore
+        + InboundStore
+        + DeliveryStore
+        + ApprovalStore
+        + TransferStore
+        + SearchStore
+        + MaintenanceStore
+{
+}

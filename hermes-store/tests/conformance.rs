@@ -181,6 +181,7 @@ suite! {
     a_turn_may_take_the_result_itself,
     a_result_that_cannot_be_delivered_is_given_up,
     an_undelivered_result_is_never_forgotten,
+    i06_what_the_child_is_known_to_have_done_is_its_end,
     s39_a_conversation_with_a_delegation_is_not_deleted,
     s50_an_import_brings_everything_as_it_was,
     i17_an_import_is_done_once,

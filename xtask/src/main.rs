@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 mod bench;
+mod check_sql;
 mod ci;
 mod codegen;
 mod judge;
@@ -35,6 +36,12 @@ const COMMANDS: &[Command] = &[
         arguments: "[COMMAND]",
         about: "run a PostgreSQL for tests, until Ctrl-C or for the time of COMMAND",
         run: postgres::run,
+    },
+    Command {
+        name: "check-sql",
+        arguments: "",
+        about: "prepare every statement of the store on both databases",
+        run: check_sql::run,
     },
     Command {
         name: "ci",

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, Request, Response, SessionRefParams, SessionRenameParams, SessionSearchParams,
+    ConversationSummary, Request, Response, Role, SearchOrder, SessionReindexParams, SessionRefParams, SessionRenameParams,
+    SessionSearchParams,
     SessionShowParams,
 };
 
@@ -17,6 +18,8 @@ use crate::text::one_line;
 
 /// Rows of an export that are asked for at one time. Bounds what a long session takes in memory.
 const EXPORT_PAGE_ROWS: usize = 10_000;
+/// Milliseconds of a day.
+const DAY_MS: i64 = 86_400_000;
 
 /// Arguments of `hermes sessions`.
 #[derive(Debug, clap::Args)]
@@ -45,17 +48,22 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Rows that hold a text
+    /// Rows that hold words
     Search {
-        /// The text
+        /// Words, "phrases", pre*, *part*, with AND, OR and NOT
         #[arg(allow_hyphen_values = true)]
         text: String,
-        /// Most rows
-        #[arg(long, default_value_t = 20, value_name = "N")]
-        limit: usize,
+        #[command(flatten)]
+        filter: SearchArgs,
         /// One JSON object on each line
         #[arg(long)]
         json: bool,
+    },
+    /// Build the search index anew, after damage
+    Reindex {
+        /// Go on with what was interrupted, in place of a new index
+        #[arg(long)]
+        resume: bool,
     },
     /// Give a session a title
     Rename {
@@ -89,6 +97,87 @@ enum What {
     },
 }
 
+/// Where `hermes sessions search` looks.
+#[derive(Debug, clap::Args)]
+struct SearchArgs {
+    /// Most rows
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+    /// Only this session: an id, the beginning of one, or a title
+    #[arg(long, value_name = "ID|TITLE")]
+    session: Option<String>,
+    /// Only sessions from here (cli, telegram, cron, ...)
+    #[arg(long)]
+    source: Option<String>,
+    /// Only what this one said
+    #[arg(long, value_enum)]
+    role: Option<Speaker>,
+    /// Only the last so many days
+    #[arg(long, value_name = "N")]
+    days: Option<u32>,
+    /// Also archived sessions
+    #[arg(long)]
+    archived: bool,
+    /// Which rows come first
+    #[arg(long, value_enum, default_value = "newest")]
+    sort: Sort,
+    /// With the rows before and after
+    #[arg(long)]
+    context: bool,
+    /// The `next` of the page before
+    #[arg(long, value_name = "PLACE")]
+    after: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Speaker {
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Sort {
+    Rank,
+    Newest,
+    Oldest,
+}
+
+impl SearchArgs {
+    /// The request for it.
+    async fn params(self, query: String, link: &mut Link) -> Result<SessionSearchParams, Fault> {
+        let conversation = match &self.session {
+            Some(name) => Some(resolve(link, name).await?.id),
+            None => None,
+        };
+        let since_ms = self.days.map(|days| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(now.as_millis()).unwrap_or(i64::MAX).saturating_sub(i64::from(days) * DAY_MS)
+        });
+        Ok(SessionSearchParams {
+            query,
+            limit: self.limit,
+            source: self.source,
+            role: self.role.map(|role| match role {
+                Speaker::User => Role::User,
+                Speaker::Assistant => Role::Assistant,
+                Speaker::Tool => Role::Tool,
+            }),
+            conversation,
+            since_ms,
+            until_ms: None,
+            archived: self.archived,
+            order: match self.sort {
+                Sort::Rank => SearchOrder::Rank,
+                Sort::Newest => SearchOrder::Newest,
+                Sort::Oldest => SearchOrder::Oldest,
+            },
+            neighbours: self.context,
+            cursor: self.after,
+        })
+    }
+}
+
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     if let What::Delete { yes: false, .. } = args.what
         && !context.terminal.attended()
@@ -97,6 +186,20 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     }
     let select = context.session.select.clone();
     context.ask(&select, false, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
+}
+
+/// Builds the index part by part: each is one transaction, and an interruption loses none of them.
+async fn reindex(link: &mut Link, resume: bool, out: &mut dyn Write) -> Result<(), Fault> {
+    let mut begin = !resume;
+    loop {
+        let params = SessionReindexParams { begin };
+        let part = request!(link, Request::SessionReindex(params), Response::Reindexed(part) => part)?;
+        begin = false;
+        if part.is_done {
+            writeln!(out, "The search index holds {} rows.", part.status.rows)?;
+            return Ok(());
+        }
+    }
 }
 
 async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
@@ -121,17 +224,18 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
                 out.write_all(lists::session(&shown, style).as_bytes())?;
             }
         }
-        What::Search { text, limit, json } => {
-            let params = SessionSearchParams { query: text, limit };
-            let hits = request!(link, Request::SessionSearch(params), Response::Hits(hits) => hits)?;
+        What::Search { text, filter, json } => {
+            let params = filter.params(text, link).await?;
+            let page = request!(link, Request::SessionSearch(params), Response::Found(page) => page)?;
             if json || context.json {
-                for hit in &hits {
+                for hit in &page.hits {
                     context.write_json(out, hit)?;
                 }
             } else {
-                out.write_all(lists::hits(&hits, style, width).as_bytes())?;
+                out.write_all(lists::found(&page, style, width).as_bytes())?;
             }
         }
+        What::Reindex { resume } => reindex(link, resume, out).await?,
         What::Rename { name, title } => {
             let conversation = resolve(link, &name).await?.id;
             let params = SessionRenameParams { conversation, title };

@@ -21,6 +21,9 @@ fn session() -> ConversationSummary {
         created_at_ms: 1_796_199_621_000,
         last_activity_ms: 1_796_199_621_000,
         pending: None,
+        flags: Default::default(),
+        ended_at_ms: None,
+        branched_from: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lists and reports as people read them.
 
 use hermes_gateway::protocol::{
-    Check, CheckState, ConversationSummary, ModelStatusResponse, Row, SearchHit, SessionShowResponse, ToolStatus,
+    Check, CheckState, ConversationSummary, ModelStatusResponse, Row, IndexState, Neighbour, SearchHit, SearchPage, SessionShowResponse, ToolStatus,
     UsageTotals,
 };
 
@@ -135,6 +135,25 @@ fn transcript_row(row: &Row, style: Style) -> String {
     out
 }
 
+/// One page of a search, and what is to be said about it.
+pub(crate) fn found(page: &SearchPage, style: Style, width: usize) -> String {
+    let mut out = hits(&page.hits, style, width);
+    if page.index == IndexState::Unusable {
+        out.push_str("The search index cannot be used, so that only the newest rows were looked through; `hermes sessions reindex` builds it anew.\n");
+    } else if page.index == IndexState::Building || page.pending > 0 {
+        out.push_str("The search index is still being built; there may be more.\n");
+    }
+    if let Some(next) = &page.next {
+        out.push_str(&format!("There may be more: --after {next}\n"));
+    }
+    out
+}
+
+fn neighbour(row: Option<&Neighbour>, style: Style, width: usize) -> String {
+    let line = |row: &Neighbour| one_line(&format!("{}: {}", row.role, row.text), width.saturating_sub(4));
+    row.map(|row| format!("    {}\n", style.dim(&line(row)))).unwrap_or_default()
+}
+
 /// Rows that hold a text, with the text marked.
 pub(crate) fn hits(list: &[SearchHit], style: Style, width: usize) -> String {
     if list.is_empty() {
@@ -154,7 +173,9 @@ pub(crate) fn hits(list: &[SearchHit], style: Style, width: usize) -> String {
         let marked = if style.colour { snippet.replace(">>>", "\x1b[1m").replace("<<<", "\x1b[0m") } else { snippet };
         // A mark that was cut off must not colour the rest of the screen.
         let end = if style.colour { "\x1b[0m" } else { "" };
+        out.push_str(&neighbour(hit.before.as_ref(), style, width));
         out.push_str(&format!("    {marked}{end}\n"));
+        out.push_str(&neighbour(hit.after.as_ref(), style, width));
     }
     out
 }

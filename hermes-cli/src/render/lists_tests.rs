@@ -20,6 +20,9 @@ pub(crate) fn summary(id: &str, title: Option<&str>) -> ConversationSummary {
         created_at_ms: 1_796_199_621_000,
         last_activity_ms: 1_796_199_681_000,
         pending: None,
+        flags: Default::default(),
+        ended_at_ms: None,
+        branched_from: None,
     }
 }
 
@@ -106,6 +109,8 @@ fn hits_show_where_they_are() {
         role: "user".into(),
         snippet: "say >>>hello<<<\nthere".into(),
         created_at_ms: 0,
+        before: None,
+        after: None,
     };
     insta::assert_snapshot!(hits(std::slice::from_ref(&hit), Style::default(), 80), @r"
     c1  1970-01-01 00:00  user  (no title)

@@ -1,19 +1,25 @@
 //! A store that fails or dies at a chosen write: every crash point of a scenario can be enumerated.
 
+mod exchange;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use async_trait::async_trait;
+use hermes_store::transfer::TransferStore;
+use hermes_store::transfer::bundle::{BundleSource, ExportCursor, ExportPage, ImportKey, ImportOutcome};
 use hermes_store::{
-    AdmissionId, AdmissionRecord, AdmissionStore, AdmitOutcome, BranchOrigin, CallId, CallResult, ChangeId,
-    ClaimOutcome, ClaimRequest, Compaction, CompressionLock, ConversationFilter, ConversationId, ConversationSummary,
-    DelegationEnd, DelegationId, DelegationRecord, DelegationStore, Epoch, EpochRecord, ExecutionId, Fence, Generation,
-    HistoryChange, HistoryStore, LeaseStore, LockOutcome, MessagePage, NewAdmission, NewBranch, NewConversation,
-    NewDelegation, NewMessage, NewReceipt, NewSession, NewWorker, OwnerId, OwnerInfo, OwnerStatus, Planned, Presence,
-    PromptHash, PromptSnapshot, Receipt, ReceiptRecord, RecordOutcome, Recorded, RegisterOutcome, ResultClaim, Rewind,
-    Rotation, Round, SearchHit, SessionId, SessionRecord, SessionStore, SettledCall, Store, StoreError, StoredMessage,
-    TakeLock, TitleSource, TranscriptStore, TurnEnd, TurnId, TurnRecord, UsageDelta, UsageTotals, View, WorkStore,
-    WorkerEnd, WorkerFence, WorkerFilter, WorkerRecord, WorkerSecret,
+    AdmissionId, AdmissionRecord, AdmissionStore, AdmitOutcome, BranchOrigin, CallId, CallResult, ChangeId, CheckDepth,
+    CheckReport, ClaimOutcome, ClaimRequest, Compaction, CompressionLock, ConversationFilter, ConversationFlags,
+    ConversationId, ConversationSummary, DelegationEnd, DelegationId, DelegationRecord, DelegationStore, Epoch,
+    EpochRecord, ExecutionId, Fence, FlagChange, Generation, HistoryChange, HistoryStore, IndexProgress, IndexStatus,
+    LeaseStore, LockOutcome, MaintenanceStore, MessagePage, NewAdmission, NewBranch, NewConversation, NewDelegation,
+    NewMessage, NewReceipt, NewSession, NewWorker, OwnerId, OwnerInfo, OwnerStatus, Planned, Presence, PromptHash,
+    PromptSnapshot, PruneReport, PruneRules, Receipt, ReceiptRecord, RecordOutcome, Recorded, RegisterOutcome,
+    ResultClaim, Rewind, Rotation, Round, SearchPage, SearchQuery, SearchStore, SessionId, SessionRecord, SessionStore,
+    SettledCall, Store, StoreError, StoredMessage, TakeLock, TitleSource, TranscriptStore, TurnEnd, TurnId, TurnRecord,
+    UsageDelta, UsageTotals, VacuumOutcome, View, WorkStore, WorkerEnd, WorkerFence, WorkerFilter, WorkerRecord,
+    WorkerSecret,
 };
 use tokio::sync::Notify;
 
@@ -319,12 +325,32 @@ impl SessionStore for FaultStore {
         self.write(self.inner.set_title(fence, title, source)).await
     }
 
-    async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
-        self.write(self.inner.delete_conversation(fence)).await
+    async fn set_flags(&self, fence: &Fence, change: FlagChange) -> Result<ConversationFlags, StoreError> {
+        self.write(self.inner.set_flags(fence, change)).await
     }
 
-    async fn search(&self, query: &str, profile: Option<&str>, limit: usize) -> Result<Vec<SearchHit>, StoreError> {
-        self.inner.search(query, profile, limit).await
+    async fn end_conversation(&self, fence: &Fence, reason: &str) -> Result<(), StoreError> {
+        self.write(self.inner.end_conversation(fence, reason)).await
+    }
+
+    async fn lineage(&self, conversation: &ConversationId) -> Result<Vec<SessionRecord>, StoreError> {
+        self.inner.lineage(conversation).await
+    }
+
+    async fn tip(&self, id: &str) -> Result<ConversationSummary, StoreError> {
+        self.inner.tip(id).await
+    }
+
+    async fn add_alias(&self, fence: &Fence, alias: &SessionId) -> Result<(), StoreError> {
+        self.write(self.inner.add_alias(fence, alias)).await
+    }
+
+    async fn prune(&self, rules: PruneRules) -> Result<PruneReport, StoreError> {
+        self.write(self.inner.prune(rules)).await
+    }
+
+    async fn delete_conversation(&self, fence: &Fence) -> Result<(), StoreError> {
+        self.write(self.inner.delete_conversation(fence)).await
     }
 
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
@@ -490,5 +516,71 @@ impl DelegationStore for FaultStore {
         limit: usize,
     ) -> Result<Vec<DelegationRecord>, StoreError> {
         self.inner.delegations(conversation, limit).await
+    }
+}
+
+#[async_trait]
+impl TransferStore for FaultStore {
+    async fn import(&self, key: &ImportKey, source: &mut dyn BundleSource) -> Result<ImportOutcome, StoreError> {
+        self.write(self.inner.import(key, source)).await
+    }
+
+    async fn export(
+        &self,
+        conversation: &ConversationId,
+        cursor: Option<ExportCursor>,
+    ) -> Result<ExportPage, StoreError> {
+        self.inner.export(conversation, cursor).await
+    }
+
+    async fn export_list(
+        &self,
+        after: Option<&ConversationId>,
+        limit: usize,
+    ) -> Result<Vec<ConversationId>, StoreError> {
+        self.inner.export_list(after, limit).await
+    }
+
+    async fn conversation_named(&self, name: &str) -> Result<Option<ConversationId>, StoreError> {
+        self.inner.conversation_named(name).await
+    }
+}
+
+/// The index is a copy: a fault of it is none of the turn's, and its steps are not counted as writes.
+#[async_trait]
+impl SearchStore for FaultStore {
+    async fn search(&self, query: SearchQuery) -> Result<SearchPage, StoreError> {
+        self.inner.search(query).await
+    }
+
+    async fn index_step(&self, limit: usize) -> Result<IndexProgress, StoreError> {
+        self.inner.index_step(limit).await
+    }
+
+    async fn rebuild_index(&self) -> Result<(), StoreError> {
+        self.inner.rebuild_index().await
+    }
+
+    async fn index_status(&self) -> Result<IndexStatus, StoreError> {
+        self.inner.index_status().await
+    }
+}
+
+#[async_trait]
+impl MaintenanceStore for FaultStore {
+    async fn check(&self, depth: CheckDepth) -> Result<CheckReport, StoreError> {
+        self.inner.check(depth).await
+    }
+
+    async fn backup(&self, to: &std::path::Path) -> Result<(), StoreError> {
+        self.inner.backup(to).await
+    }
+
+    async fn vacuum(&self, force: bool) -> Result<VacuumOutcome, StoreError> {
+        self.write(self.inner.vacuum(force)).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
     }
 }

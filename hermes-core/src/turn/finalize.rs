@@ -67,7 +67,7 @@ impl Turn<'_> {
             Tail::Closed => {}
             Tail::Partial(text) => ending.answer = self.trail.with(text),
             Tail::Boundary | Tail::Note(_) if !self.trail.is_empty() => {
-                self.trail.text().clone_into(&mut ending.answer)
+                self.trail.text().clone_into(&mut ending.answer);
             }
             Tail::Boundary | Tail::Note(_) => {}
         }

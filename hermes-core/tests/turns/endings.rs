@@ -3,26 +3,10 @@
 use std::sync::Arc;
 
 use hermes_core::{EndReason, Engine, EngineSettings, EventKind, Interrupt, Stopper};
-use hermes_providers::{ErrorClass, Finish, ProviderError, Script, ScriptedModel};
+use hermes_providers::{ErrorClass, Finish, Script};
 use hermes_store::{MessageKind, Role, View};
 
-use crate::support::{World, ask, check_pairs, short};
-
-fn model(scripts: impl IntoIterator<Item = Script>) -> Arc<ScriptedModel> {
-    let model = ScriptedModel::new(ScriptedModel::test_info());
-    for script in scripts {
-        model.push(script);
-    }
-    Arc::new(model)
-}
-
-fn error(class: ErrorClass) -> ProviderError {
-    ProviderError::new(class, "injected")
-}
-
-fn calls(id: &str) -> Script {
-    Script::calls([(id, "act", "{}")])
-}
+use crate::support::{World, ask, calls, check_pairs, error, model, short};
 
 #[tokio::test]
 async fn i16_every_end_has_one_reason_and_leaves_a_tail_that_the_next_turn_extends() {

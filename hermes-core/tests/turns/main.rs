@@ -10,7 +10,11 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod budget;
 mod crashes;
 mod endings;
+mod guardrails;
+mod property;
+mod recovery;
 mod support;
 mod transcript;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use hermes_core::testing::{FastClock, RecordedEvents, parts};
-use hermes_core::{Engine, EngineParts, Input, Submission, TurnResult};
+use hermes_core::{Engine, EngineParts, Event, EventKind, Input, Submission, TurnResult};
 use hermes_providers::{
-    ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, ModelInfo,
-    ProviderError, ScriptedModel,
+    ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, ErrorClass, Finish, ModelInfo,
+    ProviderError, Script, ScriptedModel,
 };
 use hermes_store::memory::MemoryStore;
 use hermes_store::{ConversationId, Intent, LivenessProbe, MessagePage, OwnerInfo, Role, Store, StoredMessage, View};
@@ -136,7 +136,16 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        let clock = FastClock::new(200);
+        Self::at_speed(200)
+    }
+
+    /// One whose waits are hardly felt, for tests that run very many turns.
+    pub fn faster() -> Self {
+        Self::at_speed(5_000)
+    }
+
+    fn at_speed(speed: u32) -> Self {
+        let clock = FastClock::new(speed);
         let store = MemoryStore::new(clock.clone());
         let dead = Arc::new(DeadNames(Mutex::default()));
         store.set_probe(dead.clone());
@@ -243,4 +252,51 @@ pub fn short(rows: &[StoredMessage]) -> Vec<String> {
             role => format!("{}/{}:{}", role.as_str(), row.kind.as_str(), row.content),
         })
         .collect()
+}
+
+/// A model that plays these answers.
+pub fn model(scripts: impl IntoIterator<Item = Script>) -> Arc<ScriptedModel> {
+    let model = ScriptedModel::new(ScriptedModel::test_info());
+    for script in scripts {
+        model.push(script);
+    }
+    Arc::new(model)
+}
+
+pub fn error(class: ErrorClass) -> ProviderError {
+    ProviderError::new(class, "injected")
+}
+
+/// One call of tool `act` without arguments.
+pub fn calls(id: &str) -> Script {
+    Script::calls([(id, "act", "{}")])
+}
+
+/// Fails unless all requests are accepted by a strict provider, and each is a prefix of the next (I18).
+pub fn check_requests(requests: &[ChatRequest]) {
+    for request in requests {
+        check_pairs(&request.messages);
+    }
+    for pair in requests.windows(2) {
+        check_prefix(&pair[0], &pair[1]);
+    }
+}
+
+/// What clients have before them of the answer: deltas, without what was declared void.
+pub fn streamed(events: &[Event]) -> String {
+    let mut shown = String::new();
+    for event in events {
+        match &event.kind {
+            EventKind::TextDelta { text } => shown.push_str(text),
+            EventKind::TextRestarted | EventKind::RoundRecorded { .. } => shown.clear(),
+            _ => {}
+        }
+    }
+    shown
+}
+
+/// Every tool result that a request shows, in order.
+pub fn results(request: &ChatRequest) -> Vec<&str> {
+    let of = |message| if let &ChatMessage::Tool { ref content, .. } = message { Some(content.as_str()) } else { None };
+    request.messages.iter().filter_map(of).collect()
 }

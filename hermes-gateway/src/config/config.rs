@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::SecretString;
+use hermes_store::postgres;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::error::ConfigError;
 use super::files;
@@ -163,6 +164,42 @@ impl Synchronous {
     }
 }
 
+/// `database.url`: where the store is. Shown without its password everywhere, also by `Debug`.
+#[derive(Clone)]
+pub enum StoreUrl {
+    /// `sqlite:PATH`; a relative path is below the home.
+    Sqlite(PathBuf),
+    /// `postgres://...`.
+    Postgres(SecretString),
+}
+
+impl StoreUrl {
+    /// Reads what stands in the file. `None` for what is no such URL.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return (!path.is_empty()).then(|| Self::Sqlite(PathBuf::from(path)));
+        }
+        let is_postgres = text.starts_with("postgres://") || text.starts_with("postgresql://");
+        (is_postgres && postgres::is_url(text)).then(|| Self::Postgres(SecretString::from(text)))
+    }
+
+    /// As a person may see it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Postgres(url) => postgres::shown_url(url.expose_secret()),
+        }
+    }
+}
+
+impl std::fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
 /// All settings of a profile. Secrets never show in `Debug`.
 #[derive(Clone)]
 pub struct Config {
@@ -190,6 +227,8 @@ pub struct Config {
     pub context_file_read_timeout: Duration,
     /// `database.synchronous`.
     pub synchronous: Synchronous,
+    /// `database.url`; without one the store is a file in the home.
+    pub store_url: Option<StoreUrl>,
     /// The file that was read, or would have been.
     pub file: PathBuf,
     /// Everything that the file holds; what this program does not know is kept for `config check`.
@@ -244,6 +283,10 @@ impl Config {
                 .key("context_file_read_timeout")
                 .seconds("a number of seconds, for example 5.0")?
                 .unwrap_or(Duration::from_secs(CONTEXT_FILE_READ_TIMEOUT_S)),
+            store_url: match root.section("database")?.key("url").store_url()? {
+                Some(url) => Some(url),
+                None => root.section("store")?.key("url").store_url()?,
+            },
             synchronous: root
                 .section("database")?
                 .key("synchronous")
@@ -385,6 +428,7 @@ impl std::fmt::Debug for Config {
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)
+            .field("store_url", &self.store_url)
             .finish_non_exhaustive()
     }
 }

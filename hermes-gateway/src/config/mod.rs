@@ -18,7 +18,7 @@ mod settings;
 mod values;
 
 pub use config::{
-    AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, Synchronous,
+    AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, StoreUrl, Synchronous,
     TerminalConfig,
 };
 pub use dotenv::{DotEnv, Keys, Lookup};

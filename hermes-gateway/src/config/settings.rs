@@ -76,6 +76,10 @@ static SETTINGS: &[Setting] = &[
     of("tool_output.max_bytes", |config| json!(config.tool_output_max_bytes)),
     of("context_file_max_chars", |config| json!(config.context_file_max_chars)),
     of("context_file_read_timeout", |config| seconds(Some(config.context_file_read_timeout))),
+    Setting {
+        also: &["store.url"],
+        ..of("database.url", |config| json!(config.store_url.as_ref().map(super::config::StoreUrl::shown)))
+    },
     of("database.synchronous", |config| json!(config.synchronous.as_str())),
     of_provider("providers.*.api_key", |provider| secret(provider.api_key.as_ref())),
     of_provider("providers.*.base_url", |provider| json!(provider.base_url)),
@@ -214,6 +218,13 @@ fn is_secret_section(name: &str) -> bool {
     ends(name, &SECRET_SECTION_ENDS) && !ends(name, &["key_env"])
 }
 
+/// Whether a text is a URL with a password in it.
+fn holds_password(text: &str) -> bool {
+    let Some((_, rest)) = text.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) || rest.contains("password=")
+}
+
 fn masked(hidden: bool, value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -222,6 +233,7 @@ fn masked(hidden: bool, value: Value) -> Value {
         }
         Value::Array(items) => Value::Array(items.into_iter().map(|item| masked(hidden, item)).collect()),
         Value::String(_) | Value::Number(_) if hidden => Value::from(MASK),
+        Value::String(text) if holds_password(&text) => Value::from(MASK),
         value => value,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use super::config::StoreUrl;
 use super::error::ConfigError;
 use super::raw::{Kind, Node, describe, yaml_bool};
 
@@ -88,6 +89,13 @@ impl<'a> View<'a> {
     /// A secret; it never gets into an error.
     pub(super) fn secret(&self) -> Result<Option<SecretString>, ConfigError> {
         Ok(self.scalar(true, "the key as one text, in quotes")?.map(SecretString::from))
+    }
+
+    /// Where the store is. The URL may hold a password, and never gets into an error.
+    pub(super) fn store_url(&self) -> Result<Option<StoreUrl>, ConfigError> {
+        let wanted = "`sqlite:PATH`, or `postgres://USER@HOST/DATABASE` with what else the server needs";
+        let Some(text) = self.scalar(true, wanted)? else { return Ok(None) };
+        StoreUrl::parse(text).map(Some).ok_or_else(|| self.wrong(true, wanted))
     }
 
     /// A whole number that is not negative. `300.0` and `10_000` are whole numbers too.

@@ -1,8 +1,6 @@
 //! Questions to people: answered once, by whoever may, in time; silence is no.
 
-use super::{
-    World, call, call_id, completed, conv, is_conflict, is_fenced, is_invalid, is_not_found, ok, owner,
-};
+use super::{World, call, call_id, completed, conv, is_conflict, is_fenced, is_invalid, is_not_found, ok, owner};
 use crate::limits::{APPROVAL_KEEP_MS, APPROVAL_TTL_MAX_MS, APPROVALS_OPEN_MAX};
 use crate::{
     AnswerOutcome, AnswerRefusal, ApprovalAnswer, ApprovalId, ApprovalRecord, ApprovalState, ClaimOutcome, Fence,

@@ -1,8 +1,8 @@
 //! What comes in from people and goes out to them: each message once, each answer until it was delivered or given up.
 
 use super::{
-    World, completed, conv, end, input, is_conflict, is_fenced, is_invalid, is_not_found, new_conversation,
-    owner, text, turn_id,
+    World, completed, conv, end, input, is_conflict, is_fenced, is_invalid, is_not_found, new_conversation, owner,
+    text, turn_id,
 };
 use crate::limits::{
     ADDRESS_MAX_BYTES, INBOUND_KEEP_MS, REPLIES_MAX, SEND_ATTEMPTS_MAX, SEND_BACKOFF_MS, SEND_KEEP_MS, SEND_KEEP_ROWS,
@@ -11,8 +11,8 @@ use crate::limits::{
 use crate::{
     AdmissionId, AdmissionOutcome, AdmissionStatus, AmbiguousPolicy, ClaimPolicy, DeliveryClaim, DeliveryDecision,
     DeliveryFence, DeliveryFilter, DeliveryKind, DeliveryRecord, DeliveryRequest, DeliveryState, Fence, Generation,
-    Inbound, InboundKey, InboundReceipt, MessageRef, NewAdmission, NewDelivery, ReceiveOutcome, Reply, RetryAfter, Role,
-    Route, RouteKey, RouteOutcome, Store, StoreError, Target, TurnId,
+    Inbound, InboundKey, InboundReceipt, MessageRef, NewAdmission, NewDelivery, ReceiveOutcome, Reply, RetryAfter,
+    Role, Route, RouteKey, RouteOutcome, Store, StoreError, Target, TurnId,
 };
 
 const LEASE_MS: u64 = 60_000;
@@ -128,7 +128,8 @@ pub(super) async fn i05_a_redelivered_message_gets_its_first_receipt(w: &World) 
     assert_eq!(other.queue(&conv("c")).await.unwrap().len(), 1);
     assert!(is_not_found(other.conversation(&conv("d")).await));
     // Another chat counts its messages by itself, and so does another account.
-    let elsewhere = Inbound { key: InboundKey { account: "telegram:2".to_owned(), ..first.key.clone() }, ..message("7", "m1") };
+    let elsewhere =
+        Inbound { key: InboundKey { account: "telegram:2".to_owned(), ..first.key.clone() }, ..message("7", "m1") };
     accepted(w.receive(message("8", "m1"), "c", "r3").await);
     accepted(w.receive(elsewhere, "c", "r4").await);
     assert_eq!(other.inbound(&first.key).await.unwrap(), Some(first));
@@ -163,7 +164,9 @@ pub(super) async fn s15_concurrent_receives_of_one_message_make_one_admission(w:
     let admissions: std::collections::BTreeSet<AdmissionId> = all
         .into_iter()
         .map(|one| match one {
-            ReceiveOutcome::Accepted(receipt) | ReceiveOutcome::Replayed(receipt) => receipt.admission.unwrap().admission,
+            ReceiveOutcome::Accepted(receipt) | ReceiveOutcome::Replayed(receipt) => {
+                receipt.admission.unwrap().admission
+            }
             other => panic!("{other:?}"),
         })
         .collect();
@@ -243,7 +246,10 @@ pub(super) async fn i05_receipts_are_kept_until_no_platform_sends_again(w: &Worl
 
 pub(super) async fn s15_a_route_leads_where_its_newest_generation_says(w: &World) {
     let key = route_key();
-    assert_eq!(w.store.route(&key).await.unwrap(), Route { key: key.clone(), conversation: None, generation: Generation(0) });
+    assert_eq!(
+        w.store.route(&key).await.unwrap(),
+        Route { key: key.clone(), conversation: None, generation: Generation(0) }
+    );
     let routed = |id: &str, seen| Inbound { route: Some((route_key(), Generation(seen))), ..message("7", id) };
     accepted(w.receive(routed("m1", 0), "c", "r1").await);
     let first = w.store.route(&key).await.unwrap();
@@ -312,7 +318,10 @@ pub(super) async fn i15_an_answer_that_is_owed_is_recorded_with_the_end_of_its_t
     let all = w.another().await.deliveries(DeliveryFilter::default()).await.unwrap();
     assert_eq!(all.len(), 1);
     let one = &all[0];
-    assert_eq!((one.kind, one.state, one.content.as_str()), (DeliveryKind::Answer, DeliveryState::Pending, "the answer"));
+    assert_eq!(
+        (one.kind, one.state, one.content.as_str()),
+        (DeliveryKind::Answer, DeliveryState::Pending, "the answer")
+    );
     assert_eq!((&one.target, one.reply_to.as_deref(), &one.turn), (&target("7"), Some("m1"), &turn));
     assert_eq!(w.store.delivery(&one.id).await.unwrap(), *one);
 }
@@ -462,7 +471,9 @@ pub(super) async fn s44_an_operator_decides_about_the_exact_attempt(w: &World) {
         let again = w.store.decide_delivery(&owed.id, 1, DeliveryDecision::Resend).await.unwrap();
         assert_eq!((again.state, again.may_be_duplicate), (DeliveryState::Pending, true));
     }
-    let DeliveryClaim::Send { fence, .. } = w.ask_to_send("t", AmbiguousPolicy::Leave).await else { panic!("not sent") };
+    let DeliveryClaim::Send { fence, .. } = w.ask_to_send("t", AmbiguousPolicy::Leave).await else {
+        panic!("not sent")
+    };
     w.clock.advance(i64::try_from(LEASE_MS).unwrap());
     w.idle("t", AmbiguousPolicy::Leave).await;
     let arrived = w.store.decide_delivery(&owed.id, fence.attempt(), DeliveryDecision::Delivered).await.unwrap();

@@ -1,14 +1,8 @@
 //! Titles, lists, deletion.
 
-use super::{
-    World, completed, conv, input, is_fenced, is_invalid, is_not_found, new_conversation, owner,
-    text,
-};
+use super::{World, completed, conv, input, is_fenced, is_invalid, is_not_found, new_conversation, owner, text};
 use crate::limits::TITLE_MAX_CHARS;
-use crate::{
-    AdmissionStatus, ConversationFilter, Generation, NewConversation, Role,
-    TitleSource, Token,
-};
+use crate::{AdmissionStatus, ConversationFilter, Generation, NewConversation, Role, TitleSource, Token};
 
 pub(super) async fn d4_titles_are_cleaned_and_may_repeat(w: &World) {
     for name in ["c", "d"] {

@@ -28,13 +28,7 @@ impl State {
         self.calls.get(call).is_some_and(|known| known.turn == *turn && known.state != JournalState::Settled)
     }
 
-    fn ask(
-        &mut self,
-        fence: &Fence,
-        turn: &TurnId,
-        new: NewApproval,
-        now: i64,
-    ) -> Result<ApprovalRecord, StoreError> {
+    fn ask(&mut self, fence: &Fence, turn: &TurnId, new: NewApproval, now: i64) -> Result<ApprovalRecord, StoreError> {
         self.running(fence, turn)?;
         let record = new.into_record(fence.conversation(), turn, now);
         if let Some(known) = self.approvals.get(&record.id) {

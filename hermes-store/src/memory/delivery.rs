@@ -9,8 +9,8 @@ use super::MemoryStore;
 use super::state::State;
 use crate::admission::AdmissionOutcome;
 use crate::delivery::{
-    AmbiguousPolicy, DeliveryClaim, DeliveryDecision, DeliveryFence, DeliveryFilter, DeliveryRecord,
-    DeliveryRequest, DeliveryState, DeliveryStore, NewDelivery, RetryAfter, Step, TOO_OLD,
+    AmbiguousPolicy, DeliveryClaim, DeliveryDecision, DeliveryFence, DeliveryFilter, DeliveryRecord, DeliveryRequest,
+    DeliveryState, DeliveryStore, NewDelivery, RetryAfter, Step, TOO_OLD,
 };
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -162,7 +162,8 @@ impl State {
                 one.abandon(TOO_OLD, now)?;
             }
         }
-        let mut over: Vec<_> = self.exchange.deliveries.values().map(|(_, d)| d).filter(|d| !d.state.is_open()).collect();
+        let mut over: Vec<_> =
+            self.exchange.deliveries.values().map(|(_, d)| d).filter(|d| !d.state.is_open()).collect();
         over.sort_by_key(|d| (d.conversation.clone(), Reverse((d.ended_at_ms, d.id.clone()))));
         let before = now.saturating_sub(ms(SEND_KEEP_MS));
         let (mut seen, mut gone) = (BTreeMap::new(), Vec::new());

@@ -187,7 +187,8 @@ impl State {
         let generation = self.bump_route(key);
         let route = self.put_route(key, &new.id, generation);
         if let (Some(key), Some(id)) = (by, id) {
-            let digest = Inbound { key: key.clone(), content: String::new(), replies: Vec::new(), route: None }.digest();
+            let digest =
+                Inbound { key: key.clone(), content: String::new(), replies: Vec::new(), route: None }.digest();
             let row = Received {
                 key,
                 conversation: new.id.clone(),

@@ -41,4 +41,6 @@ impl MaintenanceStore for MemoryStore {
     async fn vacuum(&self, _force: bool) -> Result<VacuumOutcome, StoreError> {
         Err(invalid("this store is in memory only; there is no file to make smaller"))
     }
+
+    async fn close(&self) {}
 }

@@ -15,7 +15,9 @@ use crate::limits::PAGE_MAX_ROWS;
 use crate::message::UsageTotals;
 use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
-use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource};
+use crate::session::{
+    ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource,
+};
 use crate::traits::SessionStore;
 
 impl State {

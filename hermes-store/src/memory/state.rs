@@ -8,7 +8,9 @@ use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::history::{BranchOrigin, HistoryChange, LockRow};
-use crate::ids::{AdmissionId, CallId, ChangeId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId};
+use crate::ids::{
+    AdmissionId, CallId, ChangeId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId,
+};
 use crate::message::{MessageKind, NewMessage, Role, RowState, StoredCall, StoredMessage, UsageDelta};
 use crate::round::{CallOutcome, CallResult, JournalState, NewCall};
 use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};

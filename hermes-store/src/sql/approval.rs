@@ -75,9 +75,7 @@ const DELETE_OF: &str = "DELETE FROM approvals WHERE conversation_id = $1";
 fn approval(row: &Row) -> Result<ApprovalRecord, StoreError> {
     let words = |text: &str| serde_json::from_str::<Vec<String>>(text).ok();
     let answer = match (text_or_null(row, 8)?, text_or_null(row, 9)?) {
-        (Some(principal), Some(choice)) => {
-            Some(GivenAnswer { principal, answer: ApprovalAnswer::Approve { choice } })
-        }
+        (Some(principal), Some(choice)) => Some(GivenAnswer { principal, answer: ApprovalAnswer::Approve { choice } }),
         (Some(principal), None) => Some(GivenAnswer { principal, answer: ApprovalAnswer::Deny }),
         (None, _) => None,
     };
@@ -102,11 +100,7 @@ fn json(words: &[String]) -> Result<String, StoreError> {
     serde_json::to_string(words).map_err(|error| StoreError::Io { detail: error.to_string() })
 }
 
-async fn read(
-    conn: &mut Conn,
-    statement: &'static str,
-    id: &ApprovalId,
-) -> Result<Option<ApprovalRecord>, StoreError> {
+async fn read(conn: &mut Conn, statement: &'static str, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError> {
     let row = sqlx::query(statement).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
     row.as_ref().map(approval).transpose()
 }
@@ -167,12 +161,7 @@ async fn lapse(conn: &mut Conn, now: i64) -> Result<bool, StoreError> {
 
 #[async_trait]
 impl ApprovalStore for Backend {
-    async fn ask_approval(
-        &self,
-        fence: &Fence,
-        turn: &TurnId,
-        new: NewApproval,
-    ) -> Result<ApprovalRecord, StoreError> {
+    async fn ask_approval(&self, fence: &Fence, turn: &TurnId, new: NewApproval) -> Result<ApprovalRecord, StoreError> {
         new.check()?;
         let mut tx = self.write().await?;
         let now = tx.now();

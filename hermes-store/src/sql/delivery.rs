@@ -91,8 +91,7 @@ const NEXT_CHANGE: &str = "SELECT MIN(CASE WHEN state = 'failed' THEN not_before
      THEN lease_expires_ms END) FROM deliveries WHERE account = $1 AND is_open = 1";
 const SAVE: &str = "UPDATE deliveries SET state = $2, is_open = $3, attempt = $4, is_duplicate = $5, platform_ids = $6, \
      error = $7, not_before_ms = $8, owner = $9, lease_expires_ms = $10, ended_ms = $11 WHERE id = $1";
-const TAKE: &str =
-    concat!("UPDATE deliveries SET attempt = attempt WHERE id = $1 RETURNING ", delivery_columns!());
+const TAKE: &str = concat!("UPDATE deliveries SET attempt = attempt WHERE id = $1 RETURNING ", delivery_columns!());
 const ONE: &str = concat!("SELECT ", delivery_columns!(), " FROM deliveries WHERE id = $1");
 const LIST: &str = concat!(
     "SELECT ",
@@ -163,7 +162,11 @@ async fn save(conn: &mut Conn, record: &DeliveryRecord) -> Result<(), StoreError
 /// Adds a delivery behind those of its chat, unless it is there.
 async fn owe(conn: &mut Conn, record: &DeliveryRecord) -> Result<bool, StoreError> {
     let target = &record.target;
-    let place = sqlx::query_scalar(NEXT_PLACE).bind(text_in(&target.account)).bind(text_in(&target.chat)).fetch_one(&mut *conn).await;
+    let place = sqlx::query_scalar(NEXT_PLACE)
+        .bind(text_in(&target.account))
+        .bind(text_in(&target.chat))
+        .fetch_one(&mut *conn)
+        .await;
     let place: i64 = place.map_err(map)?;
     let done = sqlx::query(INSERT)
         .bind(record.id.as_str())
@@ -253,7 +256,12 @@ impl Backend {
         now: i64,
         changed: &mut bool,
     ) -> Result<Option<DeliveryClaim>, StoreError> {
-        sqlx::query(TAKE_LANE).bind(text_in(&request.account)).bind(text_in(chat)).execute(tx.conn()).await.map_err(map)?;
+        sqlx::query(TAKE_LANE)
+            .bind(text_in(&request.account))
+            .bind(text_in(chat))
+            .execute(tx.conn())
+            .await
+            .map_err(map)?;
         loop {
             let head = sqlx::query(HEAD).bind(text_in(&request.account)).bind(text_in(chat)).bind(resends(request));
             let head = head.fetch_optional(tx.conn()).await.map_err(map)?;

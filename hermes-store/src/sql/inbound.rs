@@ -12,8 +12,8 @@ use crate::delivery::Target;
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, ConversationId, Generation, TurnId};
 use crate::inbound::{
-    Inbound, InboundKey, InboundReceipt, InboundStore, MessageRef, ReceiveOutcome, Reply, Route, RouteKey, RouteOutcome,
-    check_command,
+    Inbound, InboundKey, InboundReceipt, InboundStore, MessageRef, ReceiveOutcome, Reply, Route, RouteKey,
+    RouteOutcome, check_command,
 };
 use crate::limits::{INBOUND_KEEP_MS, PRUNE_MAX_ROWS};
 use crate::rules::{conflict, invalid, ms, not_found};
@@ -207,12 +207,22 @@ fn route(row: &Row, key: &RouteKey) -> Result<Route, StoreError> {
 
 /// Takes a route's row; also returns the newest generation that was handed out.
 async fn take_route(conn: &mut Conn, key: &RouteKey) -> Result<(Route, Generation), StoreError> {
-    let row = sqlx::query(TAKE_ROUTE).bind(text_in(&key.source)).bind(text_in(&key.key)).fetch_one(conn).await.map_err(map)?;
+    let row = sqlx::query(TAKE_ROUTE)
+        .bind(text_in(&key.source))
+        .bind(text_in(&key.key))
+        .fetch_one(conn)
+        .await
+        .map_err(map)?;
     Ok((route(&row, key)?, Generation(col(&row, 2)?)))
 }
 
 async fn move_route(conn: &mut Conn, key: &RouteKey, to: &ConversationId) -> Result<Route, StoreError> {
-    let row = sqlx::query(MOVE_ROUTE).bind(text_in(&key.source)).bind(text_in(&key.key)).bind(to.as_str()).fetch_one(conn).await;
+    let row = sqlx::query(MOVE_ROUTE)
+        .bind(text_in(&key.source))
+        .bind(text_in(&key.key))
+        .bind(to.as_str())
+        .fetch_one(conn)
+        .await;
     route(&row.map_err(map)?, key)
 }
 
@@ -319,7 +329,8 @@ impl InboundStore for Backend {
     }
 
     async fn route(&self, key: &RouteKey) -> Result<Route, StoreError> {
-        let row = sqlx::query(ROUTE).bind(text_in(&key.source)).bind(text_in(&key.key)).fetch_optional(self.readers()).await;
+        let row =
+            sqlx::query(ROUTE).bind(text_in(&key.source)).bind(text_in(&key.key)).fetch_optional(self.readers()).await;
         match row.map_err(map)? {
             Some(row) => route(&row, key),
             None => Ok(Route { key: key.clone(), conversation: None, generation: Generation(0) }),

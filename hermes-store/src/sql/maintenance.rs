@@ -142,4 +142,8 @@ impl MaintenanceStore for Backend {
     async fn vacuum(&self, force: bool) -> Result<VacuumOutcome, StoreError> {
         self.vacuum_file(force).await
     }
+
+    async fn close(&self) {
+        Self::close(self).await;
+    }
 }

@@ -108,7 +108,7 @@ async fn owner_of_id(conn: &mut Conn, text: &str) -> Result<Option<ConversationI
 
 async fn let_go(tx: &mut WriteTx, step: PruneStep, id: &ConversationId, now: i64) -> Result<(), StoreError> {
     match step {
-        PruneStep::Removed | PruneStep::Empty => return erase(tx.conn(), id, now).await,
+        PruneStep::Removed | PruneStep::Empty => return erase(tx.conn(), id).await,
         PruneStep::Ended => {
             let end = sqlx::query(END).bind(id.as_str()).bind(now).bind(END_IDLE);
             end.execute(tx.conn()).await.map_err(map)?;

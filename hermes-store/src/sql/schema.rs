@@ -9,7 +9,20 @@ pub(crate) type Group = &'static [&'static str];
 
 /// One step per version: step `n` of the array leads from version `n` to `n + 1`. A step that was released is never
 /// changed. Version 2 is not released yet.
-pub(crate) const STEPS: &[&[Group]] = &[&[V1], &[super::history::TABLES, super::retention::TABLES, super::work::TABLES, super::delegations::TABLES, super::inbound::TABLES, super::delivery::TABLES, super::approval::TABLES, super::transfer::TABLES, super::search::TABLES]];
+pub(crate) const STEPS: &[&[Group]] = &[
+    &[V1],
+    &[
+        super::history::TABLES,
+        super::retention::TABLES,
+        super::work::TABLES,
+        super::delegations::TABLES,
+        super::inbound::TABLES,
+        super::delivery::TABLES,
+        super::approval::TABLES,
+        super::transfer::TABLES,
+        super::search::TABLES,
+    ],
+];
 
 /// The newest version that this program knows.
 pub(crate) fn known() -> i64 {

@@ -16,7 +16,9 @@ use crate::patience::WriteKind;
 use crate::prompt::PromptHash;
 use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
-use crate::session::{ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource};
+use crate::session::{
+    ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, SessionRecord, TitleSource,
+};
 use crate::traits::SessionStore;
 
 macro_rules! summary {
@@ -118,7 +120,7 @@ fn summary(row: &Row) -> Result<ConversationSummary, StoreError> {
 }
 
 /// Removes a conversation that is over, but for its counters.
-pub(super) async fn erase(conn: &mut Conn, id: &ConversationId, now: i64) -> Result<(), StoreError> {
+pub(super) async fn erase(conn: &mut Conn, id: &ConversationId) -> Result<(), StoreError> {
     let waiting: Option<String> =
         sqlx::query_scalar(WAITING).bind(id.as_str()).fetch_optional(&mut *conn).await.map_err(map)?;
     if let Some(waiting) = waiting {
@@ -289,7 +291,7 @@ impl SessionStore for Backend {
         }
         super::inbound::leave_routes(tx.conn(), id).await?;
         self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
-        erase(tx.conn(), id, now).await?;
+        erase(tx.conn(), id).await?;
         tx.commit().await
     }
 

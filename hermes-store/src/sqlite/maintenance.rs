@@ -108,7 +108,11 @@ impl SqliteStore {
         };
         let found: Vec<String> = sqlx::query_scalar(pragma).fetch_all(self.readers()).await.map_err(map)?;
         let bad: Vec<&String> = found.iter().filter(|line| *line != fine).collect();
-        report.add("pages or indexes of the file are damaged", bad.len() as u64, bad.first().map(|line| (*line).clone()));
+        report.add(
+            "pages or indexes of the file are damaged",
+            bad.len() as u64,
+            bad.first().map(|line| (*line).clone()),
+        );
         let loose = "SELECT COUNT(*), MIN(\"table\") FROM pragma_foreign_key_check";
         let row = sqlx::query(loose).fetch_one(self.readers()).await.map_err(map)?;
         let count: i64 = row.try_get(0).map_err(map)?;
@@ -170,7 +174,8 @@ impl SqliteStore {
         // A turn that begins now waits for the lock, as it would for any other write.
         let mut conn = connect(&self.shared.path).connect().await.map_err(map)?;
         let done = sqlx::query("VACUUM").execute(&mut conn).await;
-        let after: Result<i64, _> = sqlx::query_scalar("SELECT page_count FROM pragma_page_count").fetch_one(&mut conn).await;
+        let after: Result<i64, _> =
+            sqlx::query_scalar("SELECT page_count FROM pragma_page_count").fetch_one(&mut conn).await;
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await;
         let _ = conn.close().await;
         done.map_err(map)?;
@@ -180,10 +185,7 @@ impl SqliteStore {
 }
 
 fn connect(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .foreign_keys(true)
-        .busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
+    SqliteConnectOptions::new().filename(path).foreign_keys(true).busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
 }
 
 fn in_use() -> StoreError {
