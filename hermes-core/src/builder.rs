@@ -12,6 +12,7 @@ use hermes_tools::{
     ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry, ToolScope, ToolSelection, ToolSession,
 };
 
+use crate::compress::{ContextEngine, SummaryEngine};
 use crate::engine::{Engine, EngineParts, EngineSettings};
 use crate::event::{EventSink, NoEvents};
 use crate::seams::{Clock, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSessions};
@@ -107,6 +108,7 @@ impl Engine {
                 clock,
                 ids: Arc::new(UuidIds),
                 owner,
+                context: Arc::new(SummaryEngine::default()),
                 settings: EngineSettings::default(),
             },
         }
@@ -146,6 +148,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn owner(mut self, owner: OwnerInfo) -> Self {
         self.parts.owner = owner;
+        self
+    }
+
+    /// Shortening histories in this way.
+    #[must_use]
+    pub fn context(mut self, context: Arc<dyn ContextEngine>) -> Self {
+        self.parts.context = context;
         self
     }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hermes_providers::ChatModel;
+use hermes_providers::{ChatModel, ModelInfo};
 use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, CallId, ClaimOutcome, ClaimPolicy,
     ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo,
@@ -18,11 +18,13 @@ use hermes_store::{
 use hermes_tools::ToolSession;
 
 use crate::budget::Budget;
+use crate::compress::{CompressionSettings, ContextEngine};
 use crate::end::{EndReason, Stopper, TurnError, TurnResult};
 use crate::event::{Event, EventKind, EventSink};
 use crate::guardrail::Guardrails;
 use crate::input::Input;
 use crate::limits;
+use crate::persist::persist;
 use crate::recovery::Recovery;
 use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
@@ -65,6 +67,8 @@ pub struct EngineSettings {
     pub reasoning_effort: Option<String>,
     /// Most characters of context files; `None` = by the model's window.
     pub context_files_max_chars: Option<usize>,
+    /// How histories are shortened. What of it concerns the default [`ContextEngine`] is given to that.
+    pub compression: CompressionSettings,
     /// Whether answers are streamed.
     pub stream: bool,
 }
@@ -87,6 +91,7 @@ impl Default for EngineSettings {
             temperature: None,
             reasoning_effort: None,
             context_files_max_chars: None,
+            compression: CompressionSettings::default(),
             stream: true,
         }
     }
@@ -111,6 +116,8 @@ pub struct EngineParts {
     pub ids: Arc<dyn IdSource>,
     /// This process as an owner of leases.
     pub owner: OwnerInfo,
+    /// Who shortens histories that are too long.
+    pub context: Arc<dyn ContextEngine>,
     /// How to work.
     pub settings: EngineSettings,
 }
@@ -192,7 +199,10 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn IdSource>,
     owner: OwnerInfo,
+    pub context: Arc<dyn ContextEngine>,
     pub settings: EngineSettings,
+    /// Windows that providers named, by provider and model. Held for map operations only, never over an await.
+    windows: Mutex<HashMap<(String, String), u64>>,
     registered: AtomicBool,
     /// Conversations that this engine works on now. Held for map operations only, never over an await.
     running: Mutex<HashMap<ConversationId, StopSignal>>,
@@ -232,6 +242,25 @@ impl Inner {
             self.tools.sessions.close(old).await;
         }
         session
+    }
+
+    /// A model's window in tokens: what its provider said last, else what is known of it.
+    pub(crate) fn window_of(&self, model: &ModelInfo) -> Option<u64> {
+        let key = (model.provider.clone(), model.model.clone());
+        lock(&self.windows).get(&key).copied().or(model.context_window)
+    }
+
+    /// Remembers what a provider said of its window. It is believed only downwards: a refused request proves that the
+    /// window is not larger than was thought.
+    pub(crate) fn learn_window(&self, model: &ModelInfo, tokens: u64) {
+        if tokens == 0 || self.window_of(model).is_some_and(|known| known <= tokens) {
+            return;
+        }
+        let mut windows = lock(&self.windows);
+        if windows.len() >= limits::KNOWN_WINDOWS_MAX {
+            windows.clear();
+        }
+        windows.insert((model.provider.clone(), model.model.clone()), tokens);
     }
 
     async fn heartbeat(&self) -> Result<(), StoreError> {
@@ -298,7 +327,9 @@ impl Engine {
             clock: parts.clock,
             ids: parts.ids,
             owner: parts.owner,
+            context: parts.context,
             settings: parts.settings,
+            windows: Mutex::default(),
             registered: AtomicBool::new(false),
             running: Mutex::new(HashMap::new()),
             sessions: Mutex::new(HashMap::new()),
@@ -491,7 +522,7 @@ impl Engine {
             policy: inner.settings.claim,
         };
         let turn = request.turn.clone();
-        let progress = match inner.store.claim(request).await? {
+        let progress = match persist(inner.clock.as_ref(), || inner.store.claim(request.clone())).await? {
             ClaimOutcome::Turn { fence, admission, .. } => {
                 self.note(
                     conversation,
@@ -525,12 +556,12 @@ impl Engine {
         }
         match plan {
             recover::Plan::Requeue => {
-                inner.store.requeue(&fence, &open.id).await?;
+                persist(inner.clock.as_ref(), || inner.store.requeue(&fence, &open.id)).await?;
                 inner.store.release(&fence).await?;
                 Ok(Progress::Again)
             }
             recover::Plan::GoOn => {
-                inner.store.adopt_turn(&fence, &open.id).await?;
+                persist(inner.clock.as_ref(), || inner.store.adopt_turn(&fence, &open.id)).await?;
                 self.note(
                     fence.conversation(),
                     EventKind::TurnStarted {
@@ -568,6 +599,8 @@ impl Engine {
             system: bytes::Bytes::new(),
             history: Vec::new(),
             call_ids: std::collections::HashSet::new(),
+            anchor: None,
+            compressions: 0,
             api_calls: 0,
             budget: Budget::new(settings.max_iterations, settings.budget_warning_ratio),
             begun_ms,

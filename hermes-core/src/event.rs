@@ -126,6 +126,22 @@ pub enum EventKind {
         /// What the model is told, cut.
         preview: String,
     },
+    /// The history is being shortened.
+    CompressionStarted {
+        /// Size of the next request in tokens.
+        tokens: u64,
+        /// The model's window in tokens.
+        window: u64,
+    },
+    /// The history was shortened; the old rows are still shown to people.
+    Compressed {
+        /// The session that goes on.
+        session: SessionId,
+        /// Size of the history before, in tokens by estimate.
+        before: u64,
+        /// Size after, by the same estimate.
+        after: u64,
+    },
     /// Something went wrong and is tried again.
     Retrying {
         /// What went wrong, for a person.

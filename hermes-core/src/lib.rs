@@ -12,6 +12,7 @@
 
 mod budget;
 mod builder;
+mod compress;
 mod end;
 mod engine;
 mod event;
@@ -19,6 +20,7 @@ mod guardrail;
 mod input;
 pub mod limits;
 mod nudge;
+mod persist;
 mod projection;
 mod prompt;
 mod recovery;
@@ -27,6 +29,7 @@ mod retry;
 mod seams;
 mod shown;
 mod stop;
+mod tokens;
 mod trail;
 mod turn;
 
@@ -34,6 +37,9 @@ mod turn;
 pub mod testing;
 
 pub use builder::{EngineBuilder, Nobody, PlainSessions};
+pub use compress::{
+    CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
+};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};

@@ -115,6 +115,17 @@ pub const INPUT_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Tool sessions that one engine keeps for conversations that it worked on.
 pub const TOOL_SESSIONS_MAX: usize = 256;
 
+/// Time for one summary (`compression.context_timeout_seconds`, 120 s).
+pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
+/// Windows of models that one engine remembers from what providers said.
+pub const KNOWN_WINDOWS_MAX: usize = 256;
+
+/// Times that one write is repeated after a lost COMMIT, or because the database asks for it.
+pub const WRITE_REPEATS_MAX: u32 = 4;
+/// Wait before the first repetition; doubles with each.
+pub const WRITE_REPEAT_WAIT_MS: u64 = 25;
+
+const _: () = assert!(SUMMARY_TIMEOUT_MS < hermes_store::limits::COMPRESSION_LOCK_TTL_MS);
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
 const _: () = assert!(INPUT_MAX_BYTES <= hermes_store::limits::PAYLOAD_MAX_BYTES);

@@ -5,11 +5,33 @@
 //! from the store.
 
 use hermes_providers::{CacheMarker, ChatMessage, Sidecar, ToolCall};
-use hermes_store::{CallOutcome, NewMessage, Role, StoredMessage};
+use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredMessage};
+
+/// What stands between rows that are one message.
+pub(crate) const JOINT: &str = "\n\n";
 
 /// The messages of `rows`, oldest first.
+///
+/// Strict providers refuse two user messages in a row, so two kinds of rows are one message with the user row before
+/// them: what follows a summary, and a steer that was taken together with another one. In both cases all the rows were
+/// written in one transaction, before any request showed one of them: no message that was sent ever grows.
 pub(crate) fn messages(rows: &[StoredMessage]) -> Vec<ChatMessage> {
-    rows.iter().filter_map(message).collect()
+    let mut out: Vec<ChatMessage> = Vec::with_capacity(rows.len());
+    let mut before: Option<MessageKind> = None;
+    for row in rows {
+        let Some(message) = message(row) else { continue };
+        let joins = before == Some(MessageKind::Summary)
+            || (before == Some(MessageKind::Steer) && row.kind == MessageKind::Steer);
+        match (out.last_mut(), message) {
+            (Some(ChatMessage::User { text, .. }), ChatMessage::User { text: more, .. }) if joins => {
+                text.push_str(JOINT);
+                text.push_str(&more);
+            }
+            (_, message) => out.push(message),
+        }
+        before = Some(row.kind);
+    }
+    out
 }
 
 fn message(row: &StoredMessage) -> Option<ChatMessage> {

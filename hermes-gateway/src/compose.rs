@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hermes_core::{Engine, EngineParts, EngineSettings, ToolHost, ToolSession, ToolSessions};
+use hermes_core::{Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -239,6 +239,7 @@ impl Parts {
             clock: self.clock.clone(),
             ids: Arc::new(UuidIds),
             owner,
+            context: Arc::new(SummaryEngine::new(settings.compression.clone())),
             settings,
         }))
     }

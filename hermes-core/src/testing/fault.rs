@@ -28,6 +28,8 @@ use tokio::sync::Notify;
 pub enum Fault {
     /// It fails and changes nothing; so do all later writes.
     FailsBefore,
+    /// It fails and changes nothing; later writes work.
+    FailsOnce,
     /// It happens and its answer is lost; later writes work.
     AnswerLost,
     /// The process dies before it.
@@ -40,6 +42,7 @@ pub enum Fault {
 pub struct FaultStore {
     inner: Arc<dyn Store>,
     fault: Fault,
+    at: i64,
     left: AtomicI64,
     died: Notify,
 }
@@ -48,12 +51,18 @@ impl FaultStore {
     /// A store whose write number `at` (from 0) has the fault.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, fault: Fault, at: i64) -> Arc<Self> {
-        Arc::new(Self { inner, fault, left: AtomicI64::new(at), died: Notify::new() })
+        Arc::new(Self { inner, fault, at, left: AtomicI64::new(at), died: Notify::new() })
     }
 
     /// Ends when the process would be dead: what runs on this store must be dropped then.
     pub async fn died(&self) {
         self.died.notified().await;
+    }
+
+    /// How many writes there were so far.
+    #[must_use]
+    pub fn writes(&self) -> i64 {
+        self.at - self.left.load(Ordering::SeqCst)
     }
 
     /// True when the chosen write was reached.
@@ -68,16 +77,25 @@ impl FaultStore {
     }
 
     async fn write<T>(&self, work: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        // A write takes time: the process may die before it and after it.
+        yield_once().await;
+        let done = self.disturbed(work).await;
+        yield_once().await;
+        done
+    }
+
+    async fn disturbed<T>(&self, work: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         let injected = || StoreError::Io { detail: "injected fault".to_owned() };
         match (self.fault, left) {
             (_, 1..) => work.await,
             (Fault::FailsBefore, _) => Err(injected()),
+            (Fault::FailsOnce, 0) => Err(injected()),
             (Fault::AnswerLost, 0) => {
                 let _ = work.await;
-                Err(injected())
+                Err(StoreError::CommitUnknown)
             }
-            (Fault::AnswerLost, _) => work.await,
+            (Fault::FailsOnce | Fault::AnswerLost, _) => work.await,
             (Fault::DiesAfter, 0) => {
                 let _ = work.await;
                 self.die().await
@@ -85,6 +103,19 @@ impl FaultStore {
             (Fault::DiesBefore | Fault::DiesAfter, _) => self.die().await,
         }
     }
+}
+
+/// Lets everything else run once.
+async fn yield_once() {
+    let mut done = false;
+    futures::future::poll_fn(|cx| {
+        if std::mem::replace(&mut done, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 #[async_trait]

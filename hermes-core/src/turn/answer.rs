@@ -80,7 +80,8 @@ impl Turn<'_> {
         carry(&self.trail, &mut row);
         let answer = row.content.clone();
         let usage = self.usage_of(completion.usage);
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![row.clone()], Some(usage.clone())))
+            .await?;
         let reason = if over_budget.is_some() { EndReason::BudgetExhausted } else { EndReason::Answered };
         Ok(Ending { reason, answer, error: over_budget, tail: Tail::Closed })
     }
@@ -97,7 +98,8 @@ impl Turn<'_> {
         ending.answer.clone_from(&row.content);
         ending.tail = Tail::Closed;
         let usage = self.usage_of(completion.usage);
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![row.clone()], Some(usage.clone())))
+            .await?;
         Ok(ending)
     }
 
@@ -136,7 +138,8 @@ impl Turn<'_> {
         let nudge = Nudge::GoOn.row(self.engine.ids().message());
         let messages = [projection::assistant(&part, Vec::new()), projection::user(nudge.content.clone())];
         let usage = self.usage_of(completion.usage);
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![part, nudge], Some(usage)).await)?;
+        let rows = [part, nudge];
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, rows.to_vec(), Some(usage.clone()))).await?;
         self.history.extend(messages);
         self.kept(&completion.text);
         self.raise_cap();
@@ -149,7 +152,8 @@ impl Turn<'_> {
         let row = self.assistant_row(&completion, MessageKind::Hidden);
         let usage = self.usage_of(completion.usage);
         let message = projection::assistant(&row, Vec::new());
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![row], Some(usage)).await)?;
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![row.clone()], Some(usage.clone())))
+            .await?;
         self.history.push(message);
         self.kept(&completion.text);
         Ok(())
@@ -199,7 +203,8 @@ impl Turn<'_> {
         let nudge = Nudge::AnswerAfterTools.row(self.engine.ids().message());
         let message = projection::user(nudge.content.clone());
         let usage = self.usage_of(completion.usage);
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![nudge], Some(usage)).await)?;
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![nudge.clone()], Some(usage.clone())))
+            .await?;
         self.history.push(message);
         self.shown.next_attempt();
         self.budget.allow_grace();
@@ -208,7 +213,7 @@ impl Turn<'_> {
 
     pub(crate) async fn count_lost(&mut self, completion: &Completion) -> Result<(), Ending> {
         let usage = self.usage_of(completion.usage);
-        self.store(self.engine.store.count_usage(&self.fence, usage).await)
+        self.persist(|| self.engine.store.count_usage(&self.fence, usage.clone())).await
     }
 
     fn assistant_row(&self, completion: &Completion, kind: MessageKind) -> NewMessage {

@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
         let nudge = Nudge::Summarise.row(self.engine.ids().message());
         let message = projection::user(nudge.content.clone());
-        self.store(self.engine.store.append(&self.fence, &self.id, vec![nudge], None).await)?;
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![nudge.clone()], None)).await?;
         self.history.push(message);
         for _ in 0..SUMMARY_ATTEMPTS_MAX {
             let mut completion = self.request().await?.completion;

@@ -13,6 +13,7 @@ use crate::end::EndReason;
 use crate::event::EventKind;
 use crate::input::Input;
 use crate::nudge::Nudge;
+use crate::persist::persist;
 use crate::projection;
 use crate::prompt;
 use crate::recovery::Recovery;
@@ -74,7 +75,8 @@ impl Turn<'_> {
         };
         let id = session.id.clone();
         let rows = vec![self.user_row()?];
-        self.store(self.engine.store.open_session(&self.fence, &self.id, session, None, rows).await)?;
+        self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), None, rows.clone()))
+            .await?;
         self.system = prompt.bytes().clone();
         self.session = Some(id.clone());
         self.emit(EventKind::SessionOpened { session: id, model: self.model_name() });
@@ -112,7 +114,7 @@ impl Turn<'_> {
                 prompt,
                 tools: tools.clone(),
             };
-            self.store(self.engine.store.change_session(&self.fence, &self.id, changed).await)?;
+            self.persist(|| self.engine.store.change_session(&self.fence, &self.id, changed.clone())).await?;
             for text in changes {
                 self.emit(EventKind::Notice { text });
             }
@@ -121,10 +123,10 @@ impl Turn<'_> {
             return Ok(());
         }
         let rows = vec![self.user_row()?];
-        self.store(self.engine.store.append(&self.fence, &self.id, rows, None).await)
+        self.persist(|| self.engine.store.append(&self.fence, &self.id, rows.clone(), None)).await
     }
 
-    async fn build_prompt(&self, cwd: Option<&str>) -> PromptSnapshot {
+    pub(crate) async fn build_prompt(&self, cwd: Option<&str>) -> PromptSnapshot {
         let material = self.engine.prompt.material(cwd).await;
         for note in &material.notes {
             self.emit(EventKind::Notice { text: note.clone() });
@@ -144,7 +146,7 @@ impl Turn<'_> {
     }
 
     /// Loads what the model is shown, and gives the tools their state back.
-    async fn load_history(&mut self) -> Result<(), Ending> {
+    pub(crate) async fn load_history(&mut self) -> Result<(), Ending> {
         let conversation = self.fence.conversation().clone();
         // The last rows: what was just asked must be among them, however long the history is.
         let page = MessagePage { from_end: true, ..MessagePage::default() };
@@ -191,10 +193,19 @@ impl Turn<'_> {
         if !taken.is_empty() {
             self.guard().person_spoke();
         }
-        for admission in &taken {
-            self.history.push(projection::user(row(admission).content));
+        let texts: Vec<String> = taken.iter().map(|admission| row(admission).content).collect();
+        if !texts.is_empty() {
+            self.history.push(projection::user(texts.join(projection::JOINT)));
         }
         Ok(())
+    }
+
+    /// Writes, and repeats what may be repeated.
+    pub(crate) async fn persist<T, F>(&self, write: impl FnMut() -> F) -> Result<T, Ending>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        self.store(persist(self.engine.clock.as_ref(), write).await)
     }
 
     /// Turns a failure of the store into the end of the turn.
@@ -227,7 +238,7 @@ fn schema(tool: &dyn Tool) -> ToolSchema {
 }
 
 /// The canonical bytes of a tool list: what the session pins.
-fn tools_bytes(schemas: &[ToolSchema]) -> Result<PromptSnapshot, Ending> {
+pub(crate) fn tools_bytes(schemas: &[ToolSchema]) -> Result<PromptSnapshot, Ending> {
     let bytes = serde_json::to_vec(schemas).map_err(|error| {
         Ending::failed(EndReason::InvariantViolated, "HM4018", format!("a tool's schema cannot be written: {error}"))
     })?;

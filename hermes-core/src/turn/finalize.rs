@@ -1,9 +1,12 @@
 //! The one exit: a closed tail, a settled admission, a released lease, one event, one result.
 
-use hermes_store::{ApiContent, MessageId, MessageKind, NewMessage, Role, StoreError, TurnEnd};
+use hermes_store::{
+    ApiContent, MessageId, MessageKind, MessagePage, NewMessage, Role, StoreError, StoredMessage, TurnEnd, View,
+};
 
 use crate::end::{EndReason, TurnResult};
 use crate::event::EventKind;
+use crate::persist::persist;
 use crate::trail::Trail;
 use crate::turn::{Ending, Tail, Turn};
 
@@ -13,7 +16,10 @@ impl Turn<'_> {
         let ending = self.with_trail(ending);
         let ending = match self.close(ending.clone()).await {
             Ok(()) => ending,
-            Err(error) => after_failed_close(ending, &error),
+            Err(error) => {
+                self.let_go().await;
+                after_failed_close(ending, &error)
+            }
         };
         let result = TurnResult {
             conversation: self.fence.conversation().clone(),
@@ -31,16 +37,26 @@ impl Turn<'_> {
         result
     }
 
+    /// The end could not be written: the turn stays open, and the next owner finds in the journal what became of it. It
+    /// need not wait for the lease to expire.
+    async fn let_go(&self) {
+        if let Err(error) = self.engine.store.release(&self.fence).await {
+            tracing::warn!(code = error.code(), "the lease could not be given back: {error}");
+        }
+    }
+
     /// Writes the tail, then the turn's end with the admission's and the lease's. An owner that lost its lease writes
     /// nothing.
     async fn close(&self, ending: Ending) -> Result<(), StoreError> {
         if ending.reason == EndReason::LeaseLost {
             return Ok(());
         }
-        if self.session.is_some()
+        let clock = self.engine.clock.as_ref();
+        if self.tail_is_open(ending.reason).await?
             && let Some(row) = self.closing_row(&ending)
         {
-            self.engine.store.append(&self.fence, &self.id, vec![row], None).await?;
+            let write = || self.engine.store.append(&self.fence, &self.id, vec![row.clone()], None);
+            persist(clock, write).await?;
         }
         let end = TurnEnd {
             reason: ending.reason.as_str().to_owned(),
@@ -48,7 +64,21 @@ impl Turn<'_> {
             outcome: ending.reason.outcome(),
             api_calls: self.api_calls,
         };
-        self.engine.store.settle_turn(&self.fence, &self.id, end, true).await
+        persist(clock, || self.engine.store.settle_turn(&self.fence, &self.id, end.clone(), true)).await
+    }
+
+    /// Whether there is a tail to close. After a failed write the store is asked: the write may have happened all the
+    /// same.
+    async fn tail_is_open(&self, reason: EndReason) -> Result<bool, StoreError> {
+        if reason != EndReason::PersistenceFailed {
+            return Ok(self.session.is_some());
+        }
+        let page = MessagePage { limit: 1, from_end: true, ..MessagePage::default() };
+        let rows = self.engine.store.messages(self.fence.conversation(), View::Model, page).await?;
+        let is_open = |row: &StoredMessage| {
+            row.role != Role::Assistant || !row.calls.is_empty() || row.kind == MessageKind::Hidden
+        };
+        Ok(rows.last().is_some_and(|row| row.turn == self.id && is_open(row)))
     }
 
     fn closing_row(&self, ending: &Ending) -> Option<NewMessage> {

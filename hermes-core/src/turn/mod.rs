@@ -10,6 +10,7 @@
 
 mod answer;
 mod closing;
+mod compress;
 mod context;
 mod finalize;
 mod keeper;
@@ -142,6 +143,10 @@ pub(crate) struct Turn<'e> {
     pub history: Vec<ChatMessage>,
     /// Ids of calls that the history holds: a provider that uses one again gets another.
     pub call_ids: HashSet<String>,
+    /// What a provider said of the size of this history.
+    pub anchor: Option<crate::tokens::Anchor>,
+    /// How often this turn has tried to shorten its history.
+    pub compressions: u32,
     pub api_calls: u64,
     pub budget: Budget,
     pub begun_ms: i64,
@@ -193,6 +198,7 @@ impl Turn<'_> {
                 return self.closing_summary().await;
             }
             self.take_steers().await?;
+            self.preflight().await?;
             let answer = self.request().await?;
             if let Some(ending) = self.take_answer(answer).await? {
                 return Ok(ending);

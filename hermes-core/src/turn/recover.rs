@@ -20,6 +20,7 @@ use hermes_tools::PreparedCall;
 use crate::end::EndReason;
 use crate::engine::Inner;
 use crate::limits::{RESUME_FRESH_MS, TURN_ATTEMPTS_MAX};
+use crate::persist::persist;
 use crate::trail::Trail;
 use crate::turn::finalize::{boundary_text, closing_row};
 use crate::turn::{Ending, Turn};
@@ -55,8 +56,8 @@ pub(crate) fn plan(open: &OpenTurn, now_ms: i64) -> Plan {
             _ => {}
         }
     }
-    // A nudge shows that the model has spoken.
-    let is_input = |row: &StoredMessage| row.role == Role::User && row.kind != MessageKind::Hidden;
+    // Any other row shows that the model has spoken: a nudge and a steer come after an answer of it.
+    let is_input = |row: &StoredMessage| row.id == open.admission.receipt.admission.input_row();
     let nothing_happened = open.calls.is_empty() && open.last_row.as_ref().is_none_or(is_input);
     let may_go_on = open.attempt < TURN_ATTEMPTS_MAX && now_ms.saturating_sub(open.last_write_ms) <= RESUME_FRESH_MS;
     match (nothing_happened, may_go_on) {
@@ -110,7 +111,7 @@ impl Turn<'_> {
             }
         }
         for (call, result) in settled_now {
-            self.store(self.engine.store.settle_call(&self.fence, &self.id, &call, result).await)?;
+            self.persist(|| self.engine.store.settle_call(&self.fence, &self.id, &call, result.clone())).await?;
         }
         if again.is_empty() {
             return Ok(());
@@ -122,18 +123,19 @@ impl Turn<'_> {
 
 /// Ends a turn that is not gone on with. Returns its reason.
 pub(crate) async fn close(engine: &Inner, fence: &Fence, open: &OpenTurn, plan: Plan) -> Result<EndReason, StoreError> {
+    let clock = engine.clock.as_ref();
     let reason = if plan == Plan::Answered { EndReason::Answered } else { EndReason::CrashInterrupted };
     if let Some(round) = &open.open_round {
         for call in round.calls() {
             if let Some(plan) = plan_call(call, false) {
-                engine.store.settle_call(fence, &open.id, &call.new.call, plan.result()).await?;
+                persist(clock, || engine.store.settle_call(fence, &open.id, &call.new.call, plan.result())).await?;
             }
         }
     }
     if plan == Plan::Close && open.session.is_some() {
         let trail = stored_trail(engine, fence, open).await?;
         let row = closing_row(engine.ids().message(), MessageKind::Boundary, &boundary_text(reason), &trail);
-        engine.store.append(fence, &open.id, vec![row], None).await?;
+        persist(clock, || engine.store.append(fence, &open.id, vec![row.clone()], None)).await?;
     }
     let end = TurnEnd {
         reason: reason.as_str().to_owned(),
@@ -141,7 +143,7 @@ pub(crate) async fn close(engine: &Inner, fence: &Fence, open: &OpenTurn, plan: 
         outcome: reason.outcome(),
         api_calls: 0,
     };
-    engine.store.settle_turn(fence, &open.id, end, true).await?;
+    persist(clock, || engine.store.settle_turn(fence, &open.id, end.clone(), true)).await?;
     Ok(reason)
 }
 

@@ -12,6 +12,8 @@ use crate::event::EventKind;
 use crate::repetition::LoopWatch;
 use crate::retry::{self, Attempt, Decision};
 use crate::shown::{Shown, Step};
+use crate::tokens::Anchor;
+use crate::turn::compress::Trigger;
 use crate::turn::{Ending, Turn};
 
 /// An answer, and what is known beside it.
@@ -49,6 +51,8 @@ impl Turn<'_> {
             let error = match self.attempt(&request, shown).await {
                 Ok(completion) => {
                     let silent = completion.text.trim().is_empty();
+                    let input = completion.usage.and_then(|usage| usage.input_total());
+                    self.anchor = input.map(|input| Anchor { messages: request.messages.len(), input });
                     return Ok(Answer { completion, shown_before: silent && broke_off });
                 }
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(shown)),
@@ -63,6 +67,10 @@ impl Turn<'_> {
             let attempts_max = self.engine.settings.request_attempts;
             let attempt = Attempt { number, max: attempts_max, output_lowered, jitter_permille: self.jitter(number) };
             match retry::decide(&error, attempt) {
+                Decision::End(EndReason::ContextOverflow) if self.shorten_after(&error).await? => {
+                    request = self.build_request();
+                    number = 0;
+                }
                 Decision::End(reason) => return Err(self.failed(reason, &error, shown)),
                 Decision::LowerOutput { max_output_tokens } => {
                     output_lowered = true;
@@ -85,6 +93,15 @@ impl Turn<'_> {
             }
             shown.next_attempt();
         }
+    }
+
+    /// The provider says that the request is too long: its word on the window is remembered, and the history shortened.
+    async fn shorten_after(&mut self, error: &ProviderError) -> Result<bool, Ending> {
+        if let Some(limit) = error.context_limit {
+            self.engine.learn_window(self.model.info(), limit);
+        }
+        self.anchor = None;
+        self.compress(Trigger::Overflow).await
     }
 
     fn build_request(&self) -> ChatRequest {

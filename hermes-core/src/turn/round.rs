@@ -21,6 +21,7 @@ use crate::end::EndReason;
 use crate::event::{EventKind, PlannedCall};
 use crate::guardrail::{Seen, append};
 use crate::limits::{CALLS_PER_ROUND_MAX, DEADLINE_WARN_PERCENT, EVENT_PREVIEW_CHARS, INVALID_ROUNDS_MAX};
+use crate::persist::persist;
 use crate::projection;
 use crate::shown::Shown;
 use crate::trail::Trail;
@@ -49,7 +50,7 @@ impl Turn<'_> {
             notes.drain(..).for_each(|note| append(preset, &note));
         }
         let planned = Round::plan(self.id.clone(), assistant, calls, Some(usage));
-        let recorded = self.store(self.engine.store.record_round(&self.fence, planned).await)?;
+        let recorded = self.persist(|| self.engine.store.record_round(&self.fence, planned.clone())).await?;
         self.announce(&recorded, &prepared);
         let replayed = replayed(&recorded);
         self.budget.refund_round(recorded.calls().iter().map(|call| call.new.name.as_str()));
@@ -306,7 +307,8 @@ impl CallObserver for Journal<'_> {
         let calls =
             indexes.iter().map(|index| self.call(*index).map(|new| new.call.clone())).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn;
-        let started = turn.engine.store.start_calls(&turn.fence, &turn.id, &calls).await;
+        let clock = turn.engine.clock.as_ref();
+        let started = persist(clock, || turn.engine.store.start_calls(&turn.fence, &turn.id, &calls)).await;
         started.map_err(|error| self.fail(error))
     }
 
@@ -316,12 +318,10 @@ impl CallObserver for Journal<'_> {
         let turn = self.turn;
         let result = self.result(call, &report);
         let preview = result.content.chars().take(EVENT_PREVIEW_CHARS).collect();
-        let proof = turn
-            .engine
-            .store
-            .settle_call(&turn.fence, &turn.id, id, result.clone())
-            .await
-            .map_err(|error| self.fail(error))?;
+        let store = &turn.engine.store;
+        let settled =
+            persist(turn.engine.clock.as_ref(), || store.settle_call(&turn.fence, &turn.id, id, result.clone()));
+        let proof = settled.await.map_err(|error| self.fail(error))?;
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.proofs.push(proof);

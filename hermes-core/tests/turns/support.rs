@@ -297,6 +297,9 @@ pub fn streamed(events: &[Event]) -> String {
 
 /// Every tool result that a request shows, in order.
 pub fn results(request: &ChatRequest) -> Vec<&str> {
-    let of = |message| if let &ChatMessage::Tool { ref content, .. } = message { Some(content.as_str()) } else { None };
-    request.messages.iter().filter_map(of).collect()
+    let text = |message| match message {
+        ChatMessage::Tool { content, .. } => Some(content.as_str()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(text).collect()
 }

@@ -1,0 +1,117 @@
+//! How large a request is, in tokens: an estimate, corrected by what the provider last reported.
+//!
+//! No tokenizer is linked: its tables would cost a second of start-up and be wrong for the next model. The estimate
+//! errs on the large side for code and on the small side for rare scripts; the anchor takes the error out as soon as a
+//! provider has reported real usage.
+
+use hermes_providers::{ChatMessage, ToolSchema};
+
+/// ASCII characters that one token stands for (engine reference, 6.5).
+const ASCII_CHARS_PER_TOKEN: u64 = 4;
+/// Bytes of other scripts that one token stands for (engine reference, 6.5).
+const OTHER_BYTES_PER_TOKEN: u64 = 4;
+/// What a message costs beyond its text: role, separators.
+const MESSAGE_TOKENS: u64 = 4;
+
+/// Tokens of a text: four ASCII characters, one CJK character, or four bytes of any other script.
+pub(crate) fn of_text(text: &str) -> u64 {
+    let (mut ascii, mut wide, mut other_bytes) = (0_u64, 0_u64, 0_u64);
+    for c in text.chars() {
+        if c.is_ascii() {
+            ascii += 1;
+        } else if is_wide(c) {
+            wide += 1;
+        } else {
+            other_bytes += c.len_utf8() as u64;
+        }
+    }
+    ascii.div_ceil(ASCII_CHARS_PER_TOKEN) + wide + other_bytes.div_ceil(OTHER_BYTES_PER_TOKEN)
+}
+
+/// Scripts whose characters are about one token each: Han, Hangul, Kana.
+fn is_wide(c: char) -> bool {
+    matches!(c,
+        '\u{1100}'..='\u{11ff}' | '\u{2e80}'..='\u{9fff}' | '\u{a960}'..='\u{a97f}' | '\u{ac00}'..='\u{d7ff}'
+        | '\u{f900}'..='\u{faff}' | '\u{ff00}'..='\u{ffef}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Tokens of one message. Opaque provider state is not counted: how much of it is replayed is the provider's affair.
+pub(crate) fn of_message(message: &ChatMessage) -> u64 {
+    MESSAGE_TOKENS
+        + match message {
+            ChatMessage::User { text, .. } => of_text(text),
+            ChatMessage::Assistant { text, reasoning, calls, .. } => {
+                let calls: u64 = calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments)).sum();
+                of_text(text) + reasoning.as_deref().map_or(0, of_text) + calls
+            }
+            ChatMessage::Tool { content, .. } => of_text(content),
+        }
+}
+
+/// Tokens of a list of messages.
+pub(crate) fn of_messages(messages: &[ChatMessage]) -> u64 {
+    messages.iter().map(of_message).sum()
+}
+
+/// Tokens of a tool list.
+pub(crate) fn of_tools(tools: &[ToolSchema]) -> u64 {
+    let one =
+        |tool: &ToolSchema| of_text(&tool.name) + of_text(&tool.description) + of_text(&tool.parameters.to_string());
+    tools.iter().map(one).sum()
+}
+
+/// What a provider reported of a request: the true size of a prefix of the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    /// Messages that the request had.
+    pub messages: usize,
+    /// Its input tokens, system prompt and tools among them.
+    pub input: u64,
+}
+
+/// The size of the next request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Tokens.
+    pub tokens: u64,
+    /// True when most of it was reported by a provider; false for a mere estimate.
+    pub measured: bool,
+}
+
+/// The size of a request of `system`, `tools` and `messages`. With an anchor, only what came after it is estimated
+/// (E35).
+pub(crate) fn load(system: &str, tools: &[ToolSchema], messages: &[ChatMessage], anchor: Option<Anchor>) -> Load {
+    match anchor.filter(|anchor| anchor.messages <= messages.len()) {
+        Some(anchor) => Load { tokens: anchor.input + of_messages(&messages[anchor.messages..]), measured: true },
+        None => Load { tokens: of_text(system) + of_tools(tools) + of_messages(messages), measured: false },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::projection::user;
+
+    #[test]
+    fn scripts_are_counted_as_the_reference_says() {
+        assert_eq!(of_text(""), 0);
+        assert_eq!(of_text("abcd"), 1);
+        assert_eq!(of_text("abcde"), 2);
+        assert_eq!(of_text("漢字かな"), 4);
+        assert_eq!(of_text("한국"), 2);
+        assert_eq!(of_text("äöüß"), 2);
+        assert_eq!(of_text("ab漢"), 2);
+    }
+
+    #[test]
+    fn e35_real_usage_wins_over_the_estimate() {
+        let history: Vec<_> = (0..10).map(|n| user(format!("{n} {}", "x".repeat(396)))).collect();
+        let estimate = load("", &[], &history, None);
+        assert!(!estimate.measured);
+        let anchor = Anchor { messages: 8, input: estimate.tokens * 2 };
+        let real = load("", &[], &history, Some(anchor));
+        assert_eq!(real, Load { tokens: anchor.input + of_messages(&history[8..]), measured: true });
+        // An anchor of a longer history than this one (it was compressed since) says nothing.
+        assert!(!load("", &[], &history[..4], Some(anchor)).measured);
+    }
+}
