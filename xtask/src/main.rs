@@ -13,6 +13,7 @@ mod codegen;
 mod judge;
 mod postgres;
 mod shell;
+mod sim;
 mod test;
 mod tidy;
 
@@ -52,6 +53,12 @@ const COMMANDS: &[Command] = &[
     Command { name: "tidy", arguments: "", about: "the rules of this repository no other tool knows", run: tidy::run },
     Command { name: "codegen", arguments: "", about: "write the generated files", run: codegen::run },
     Command { name: "bench", arguments: "[--list] [NAME]", about: "measure, in release mode", run: bench::run },
+    Command {
+        name: "sim",
+        arguments: "[--seeds N]",
+        about: "simulate crashes at every wait, then random worlds (--seconds S, --from SEED)",
+        run: sim::run,
+    },
     Command {
         name: "judge",
         arguments: "NAME",

@@ -1,0 +1,94 @@
+//! The simulation: every scenario, and in every scenario every place where a process can die or a write can fail.
+//!
+//! One thread, virtual time, no file and no socket: a run takes milliseconds and is the same every time. The store's rules
+//! are those of the in-memory model, which the store's own suite compares with both databases.
+//!
+//! | sweep | what |
+//! |---|---|
+//! | [`sweep::awaits`] | the process dies at its k-th wait, for every k; another goes on |
+//! | [`sweep::writes`] | every write of the store fails, or loses its answer, or is the last one of its process |
+//! | [`sweep::zombies`] | the process stops at its k-th wait, another takes over and finishes, the first wakes |
+//! | [`sweep::twice`] | the process dies at its k-th wait and the one after it at its j-th |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
+
+mod check;
+mod scenarios;
+mod seeds;
+mod sweep;
+mod world;
+
+use scenarios::ALL;
+
+#[test]
+fn every_scenario_ends_as_it_says_and_twice_the_same() {
+    for scenario in ALL {
+        let first = sweep::undisturbed(scenario);
+        let again = sweep::undisturbed(scenario);
+        assert_eq!(first.ends, scenario.ends, "{}", scenario.name);
+        assert_eq!(first.trace, again.trace, "{}", scenario.name);
+    }
+}
+
+#[test]
+fn i20_histories_that_outgrow_their_window_are_shortened_more_than_once() {
+    for scenario in
+        ALL.iter().filter(|scenario| scenario.name.contains("outgrows") || scenario.name.contains("in place"))
+    {
+        let trace = sweep::undisturbed(scenario).trace;
+        let times = trace.iter().filter(|line| line.contains("Compressed {")).count();
+        assert!(times >= 2, "{}: {times}", scenario.name);
+    }
+}
+
+#[test]
+fn i01_i06_i13_i14_i16_a_crash_at_every_wait_loses_nothing_and_repeats_nothing() {
+    let points: u64 = ALL.iter().map(sweep::awaits).sum();
+    println!("{points} crash points");
+    assert!(points > 1_000, "only {points} crash points");
+}
+
+#[test]
+fn i12_i15_i17_every_write_may_fail_lose_its_answer_or_be_the_last() {
+    let points: u64 = ALL.iter().map(sweep::writes).sum();
+    println!("{points} faults");
+    assert!(points > 1_000, "only {points} faults");
+}
+
+#[test]
+fn i07_i09_a_process_that_slept_past_its_lease_changes_nothing_when_it_wakes() {
+    let points: u64 = ALL.iter().map(sweep::zombies).sum();
+    println!("{points} zombies");
+    assert!(points > 500, "only {points} zombies");
+}
+
+#[test]
+fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
+    let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 97)).sum();
+    println!("{points} pairs of crashes");
+    assert!(points > 500, "only {points} pairs");
+}
+
+/// How many random worlds an ordinary run looks at. `HERMES_SIM_SEEDS`, `HERMES_SIM_SECONDS` and `HERMES_SIM_FROM` make it
+/// longer (`cargo xtask sim`).
+const SEEDS: u64 = 400;
+
+#[test]
+fn random_worlds_keep_every_promise_and_are_the_same_twice() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let from = number("HERMES_SIM_FROM").unwrap_or(0);
+    let seconds = number("HERMES_SIM_SECONDS");
+    let seeds = number("HERMES_SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { SEEDS });
+    let begun = std::time::Instant::now();
+    let mut worlds = 0;
+    for seed in from..from.saturating_add(seeds) {
+        if seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds) {
+            break;
+        }
+        let run = || std::panic::catch_unwind(|| seeds::run(seed));
+        let Ok(first) = run() else { panic!("seed {seed} failed: HERMES_SIM_FROM={seed} HERMES_SIM_SEEDS=1") };
+        assert_eq!(Some(first), run().ok(), "seed {seed} is not the same twice");
+        worlds += 1;
+    }
+    println!("{worlds} random worlds from seed {from}");
+}

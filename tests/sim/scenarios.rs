@@ -1,0 +1,246 @@
+//! The scenarios: small worlds that between them go through every phase and every end of a turn.
+
+use hermes_core::EndReason as R;
+use hermes_core::{EngineSettings, Interrupt};
+use hermes_providers::ErrorClass as C;
+use hermes_tools::ReplaySafety;
+
+use crate::world::{Meanwhile, Say, Scenario, Step, Summary};
+
+const fn text(text: &'static str) -> Step {
+    Step::say(Say::Text(text))
+}
+
+const fn calls(calls: &'static [(&'static str, &'static str)]) -> Step {
+    Step::say(Say::Calls(calls))
+}
+
+fn usual(_settings: &mut EngineSettings) {}
+
+fn three_steps(settings: &mut EngineSettings) {
+    settings.max_iterations = Some(2);
+}
+
+fn two_minutes(settings: &mut EngineSettings) {
+    settings.turn_deadline_ms = Some(120_000);
+}
+
+const ONE: &[(&str, &str)] = &[("act", "{}")];
+const TWO: &[(&str, &str)] = &[("act", "{\"n\":1}"), ("look", "{\"n\":2}")];
+const MIXED: &[(&str, &str)] = &[("act", "{}"), ("no_such_tool", "{}"), ("look", "{}"), ("act", "{\"fail\":true}")];
+const SLOW: &[(&str, &str)] = &[("act", "{\"ms\":90000}"), ("act", "{\"n\":2}")];
+const BROKEN: &[(&str, &str)] = &[("act", "{\"n\":")];
+
+const fn scenario(
+    name: &'static str,
+    inputs: &'static [&'static str],
+    script: &'static [(&'static str, &'static [Step])],
+    ends: &'static [R],
+) -> Scenario {
+    Scenario {
+        name,
+        inputs,
+        script,
+        settings: usual,
+        replay: ReplaySafety::Once,
+        stride: 1,
+        window: 128_000,
+        summary: Summary::Notes,
+        ends,
+    }
+}
+
+/// Every scenario.
+pub(crate) const ALL: &[Scenario] = &[
+    scenario("an answer", &["hi"], &[("hi", &[text("hello")])], &[R::Answered]),
+    scenario("two rounds", &["go"], &[("go", &[calls(TWO), calls(ONE), text("done")])], &[R::Answered]),
+    Scenario {
+        replay: ReplaySafety::Idempotent,
+        ..scenario("calls that may be repeated", &["go"], &[("go", &[calls(TWO), text("done")])], &[R::Answered])
+    },
+    scenario("mixed calls", &["go"], &[("go", &[calls(MIXED), text("done")])], &[R::Answered]),
+    scenario(
+        "three inputs",
+        &["one", "two", "three"],
+        &[("one", &[calls(ONE), text("1")]), ("two", &[text("2")]), ("three", &[calls(ONE), text("3")])],
+        &[R::Answered, R::Answered, R::Answered],
+    ),
+    scenario(
+        "a steer into a round",
+        &["go"],
+        &[
+            ("go", &[calls(ONE).while_(Meanwhile::Steer("left")), text("never said")]),
+            ("left", &[calls(ONE), text("left it is")]),
+        ],
+        &[R::Answered],
+    ),
+    scenario(
+        "a steer that comes too late",
+        &["go"],
+        &[("go", &[text("done").while_(Meanwhile::Steer("left"))]), ("left", &[text("later")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "an input while another runs",
+        &["go"],
+        &[("go", &[calls(ONE), text("done").while_(Meanwhile::Send("next"))]), ("next", &[text("after")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "a failing provider",
+        &["go"],
+        &[("go", &[calls(ONE).failing(C::ServerError, 2), text("done").failing(C::RateLimit, 1)])],
+        &[R::Answered],
+    ),
+    scenario(
+        "a lost connection",
+        &["go"],
+        &[("go", &[text("all of it").lost_after("all "), text("never said")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "a provider that is down",
+        &["go", "then"],
+        &[("go", &[text("never").failing(C::ServerError, 1_000)]), ("then", &[text("up again")])],
+        &[R::RetriesExhausted, R::Answered],
+    ),
+    scenario(
+        "a refused key",
+        &["go"],
+        &[("go", &[calls(ONE), text("never").failing(C::Auth, 1_000)])],
+        &[R::AuthFailed],
+    ),
+    scenario("no money", &["go"], &[("go", &[text("never").failing(C::Billing, 1_000)])], &[R::BillingFailed]),
+    scenario("no such model", &["go"], &[("go", &[text("no").failing(C::ModelNotFound, 1_000)])], &[R::ModelNotFound]),
+    scenario(
+        "a refused request",
+        &["go"],
+        &[("go", &[text("no").failing(C::BadRequest, 1_000)])],
+        &[R::RequestRefused],
+    ),
+    scenario("a certificate", &["go"], &[("go", &[text("no").failing(C::Certificate, 1_000)])], &[R::Misconfigured]),
+    scenario("content withheld", &["go"], &[("go", &[calls(ONE), Step::say(Say::Withheld)])], &[R::ContentBlocked]),
+    scenario(
+        "a pause in an answer",
+        &["go"],
+        &[("go", &[Step::say(Say::Pause("so far")), text("and on")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "a broken call, once",
+        &["go"],
+        &[("go", &[calls(ONE), Step::say(Say::CutCalls(BROKEN)).failing(C::ServerError, 1)])],
+        &[R::OutputTruncated],
+    ),
+    Scenario {
+        settings: three_steps,
+        ..scenario(
+            "the budget",
+            &["go"],
+            &[("go", &[calls(ONE), calls(ONE), calls(ONE), text("so far")])],
+            &[R::BudgetExhausted],
+        )
+    },
+    Scenario {
+        settings: two_minutes,
+        ..scenario(
+            "the deadline",
+            &["go"],
+            &[("go", &[calls(SLOW), calls(SLOW), text("late")])],
+            &[R::DeadlineExceeded],
+        )
+    },
+    scenario(
+        "a soft stop while the model is asked",
+        &["go", "then"],
+        &[
+            ("go", &[calls(ONE), text("never said").while_(Meanwhile::Stop(Interrupt::Soft))]),
+            ("then", &[text("as you like")]),
+        ],
+        &[R::StoppedByUser, R::Answered],
+    ),
+    scenario(
+        "a hard stop",
+        &["go", "then"],
+        &[
+            ("go", &[calls(TWO).while_(Meanwhile::Stop(Interrupt::Hard)), text("never said")]),
+            ("then", &[text("as you like")]),
+        ],
+        &[R::StoppedByUser, R::Answered],
+    ),
+    scenario(
+        "a shutdown",
+        &["go"],
+        &[("go", &[calls(ONE), text("never said").while_(Meanwhile::Shutdown)])],
+        &[R::StoppedByShutdown],
+    ),
+    scenario(
+        "a model that thinks longer than a lease lives",
+        &["go"],
+        &[("go", &[calls(ONE), text("done").while_(Meanwhile::Wait(1_000_000))])],
+        &[R::Answered],
+    ),
+    Scenario {
+        window: SMALL,
+        stride: 17,
+        ..scenario(
+            "a history that outgrows its window",
+            &["go", "then"],
+            &[("go", LONG), ("then", &[text("then")])],
+            TWICE,
+        )
+    },
+    Scenario {
+        window: SMALL,
+        stride: 17,
+        settings: in_place,
+        ..scenario("the same, shortened in place", &["go", "then"], &[("go", LONG), ("then", &[text("then")])], TWICE)
+    },
+    Scenario {
+        window: SMALL,
+        stride: 17,
+        summary: Summary::Cut,
+        ..scenario("a summary that is cut", &["go"], &[("go", LONG)], &[R::Answered])
+    },
+    Scenario {
+        window: SMALL,
+        stride: 17,
+        summary: Summary::Fails(C::Auth),
+        ..scenario("a summary that fails", &["go"], &[("go", LONG)], &[R::Answered])
+    },
+    scenario(
+        "a request that is refused as too long",
+        &["go"],
+        &[("go", &[calls(BIG), calls(BIG), calls(BIG), calls(BIG).failing(C::ContextOverflow, 1), text("done")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "a request that is too long whatever is done",
+        &["go", "then"],
+        &[("go", &[calls(ONE), text("never").failing(C::ContextOverflow, 1_000)]), ("then", &[text("then")])],
+        &[R::ContextOverflow, R::Answered],
+    ),
+];
+
+/// A window that a few rounds of [`BIG`] fill.
+const SMALL: u64 = 40_000;
+const TWICE: &[R] = &[R::Answered, R::Answered];
+const BIG: &[(&str, &str)] =
+    &[("look", "{\"size\":7000}"), ("act", "{\"size\":7000}"), ("look", "{\"size\":7000,\"n\":3}")];
+const LONG: &[Step] = &[
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    calls(BIG),
+    text("done"),
+];
+
+fn in_place(settings: &mut EngineSettings) {
+    settings.compression.in_place = true;
+}

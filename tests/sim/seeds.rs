@@ -1,0 +1,150 @@
+//! Random worlds: a seed makes a scenario and what goes wrong in it. The same seed makes the same world.
+
+use hermes_core::testing::Fault;
+use hermes_core::{EngineSettings, Interrupt};
+use hermes_providers::ErrorClass;
+use hermes_store::View;
+use hermes_tools::ReplaySafety;
+
+use crate::check;
+use crate::sweep::{NEVER, simulate};
+use crate::world::{Killed, Meanwhile, Say, Scenario, Step, Summary, World};
+
+const INPUTS: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
+const SENT: [&str; 3] = ["sent one", "sent two", "sent three"];
+const CALLS: [&[(&str, &str)]; 6] = [
+    &[("act", "{}")],
+    &[("look", "{\"n\":1}"), ("look", "{\"n\":2}")],
+    &[("act", "{\"n\":1}"), ("look", "{}"), ("act", "{\"fail\":true}")],
+    &[("no_such_tool", "{}"), ("act", "{\"n\":3}")],
+    &[("act", "{\"ms\":70000}")],
+    &[("look", "{\"size\":7000}"), ("look", "{\"size\":7000,\"n\":2}"), ("act", "{\"size\":7000}")],
+];
+const CLASSES: [ErrorClass; 8] = [
+    ErrorClass::ServerError,
+    ErrorClass::RateLimit,
+    ErrorClass::Timeout,
+    ErrorClass::Incomplete,
+    ErrorClass::Overloaded,
+    ErrorClass::ContextOverflow,
+    ErrorClass::Auth,
+    ErrorClass::BadRequest,
+];
+
+/// One of a list.
+fn one<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
+    list[rng.usize(..list.len())]
+}
+
+fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
+    match rng.u8(..12) {
+        0..=4 => Meanwhile::Steer(one(rng, &SENT)),
+        5..=7 => Meanwhile::Send(one(rng, &SENT)),
+        8 => Meanwhile::Stop(Interrupt::Soft),
+        9 => Meanwhile::Stop(Interrupt::Hard),
+        10 => Meanwhile::Shutdown,
+        _ => Meanwhile::Wait(rng.u64(1..1_000_000)),
+    }
+}
+
+fn say(rng: &mut fastrand::Rng) -> Say {
+    match rng.u8(..16) {
+        0..=9 => Say::Calls(one(rng, &CALLS)),
+        10 => Say::CutCalls(&[("act", "{\"n\":")]),
+        11 => Say::Cut("a part of it"),
+        12 => Say::Pause("so far"),
+        13 => Say::Nothing,
+        14 => Say::Withheld,
+        _ => Say::Text("an answer"),
+    }
+}
+
+fn step(rng: &mut fastrand::Rng, say: Say) -> Step {
+    let mut step = Step::say(say);
+    if rng.u8(..6) == 0 {
+        step = step.failing(one(rng, &CLASSES), rng.u32(1..6));
+    }
+    if rng.u8(..10) == 0 {
+        step = step.lost_after("a part ");
+    }
+    if rng.u8(..6) == 0 {
+        step = step.while_(meanwhile(rng));
+    }
+    step
+}
+
+fn script(rng: &mut fastrand::Rng) -> &'static [Step] {
+    let mut steps: Vec<Step> = Vec::new();
+    for _ in 0..rng.usize(..7) {
+        let said = say(rng);
+        steps.push(step(rng, said));
+    }
+    steps.push(step(rng, Say::Text("done")));
+    steps.leak()
+}
+
+fn usual(_settings: &mut EngineSettings) {}
+
+fn few_steps(settings: &mut EngineSettings) {
+    settings.max_iterations = Some(3);
+}
+
+fn short_time(settings: &mut EngineSettings) {
+    settings.turn_deadline_ms = Some(100_000);
+}
+
+fn in_place(settings: &mut EngineSettings) {
+    settings.compression.in_place = true;
+}
+
+/// The scenario of a seed.
+fn scenario(rng: &mut fastrand::Rng) -> Scenario {
+    let inputs = &INPUTS[..rng.usize(1..=INPUTS.len())];
+    let texts = inputs.iter().chain(&SENT);
+    let script: Vec<(&'static str, &'static [Step])> = texts.map(|text| (*text, script(rng))).collect();
+    Scenario {
+        name: "a random world",
+        inputs,
+        script: script.leak(),
+        settings: one(rng, &[usual as fn(&mut EngineSettings), usual, few_steps, short_time, in_place]),
+        replay: one(rng, &[ReplaySafety::Once, ReplaySafety::Once, ReplaySafety::Idempotent]),
+        stride: 1,
+        window: one(rng, &[40_000, 40_000, 128_000]),
+        summary: one(rng, &[Summary::Notes, Summary::Notes, Summary::Cut, Summary::Fails(ErrorClass::ServerError)]),
+        ends: &[],
+    }
+}
+
+/// Runs the world of a seed and checks it; returns what happened in it.
+pub(crate) fn run(seed: u64) -> Vec<String> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let scenario = scenario(&mut rng);
+    let what = format!("seed {seed}");
+    simulate(async {
+        let world = World::new(&scenario).await;
+        for life in 0..rng.usize(..4) {
+            let name = format!("life{life}");
+            let fault = one(&mut rng, &[Fault::FailsOnce, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter]);
+            let node = world.node(&name, fault, if rng.bool() { rng.i64(0..40) } else { NEVER });
+            let mut work = Killed::after(rng.u64(0..400), node.work());
+            tokio::select! {
+                biased;
+                () = node.store.died() => {}
+                _ = &mut work => {}
+            }
+            drop(work);
+            drop(node);
+            // Some deaths can be proved; the others are believed when the heartbeat has stopped.
+            if rng.bool() {
+                world.bury(&name);
+            }
+        }
+        let node = world.node("last", Fault::DiesBefore, NEVER);
+        let results = node.work().await;
+        check::at_rest(&world, &results, &what).await;
+        let mut trace = world.trace.lock().unwrap().clone();
+        let rows = world.rows(View::Display).await;
+        trace.extend(rows.iter().map(|row| format!("{} {:?} {:?} {}", row.seq, row.role, row.kind, row.content)));
+        trace
+    })
+}
