@@ -297,9 +297,9 @@ pub fn streamed(events: &[Event]) -> String {
 
 /// Every tool result that a request shows, in order.
 pub fn results(request: &ChatRequest) -> Vec<&str> {
-    let text = |message| match message {
+    let texts = request.messages.iter().filter_map(|message| match message {
         ChatMessage::Tool { content, .. } => Some(content.as_str()),
         _ => None,
-    };
-    request.messages.iter().filter_map(text).collect()
+    });
+    texts.collect()
 }
