@@ -6,8 +6,9 @@
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
 pub use hermes_store::{
-    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary, IndexState,
-    IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
+    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary,
+    IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit, SearchOrder,
+    SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};

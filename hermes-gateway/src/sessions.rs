@@ -8,8 +8,8 @@ use hermes_store::{
 
 use crate::compose::Parts;
 use crate::protocol::{
-    Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse, SessionShowParams,
-    SessionShowResponse,
+    Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse,
+    SessionShowParams, SessionShowResponse,
 };
 use crate::service::store_error;
 

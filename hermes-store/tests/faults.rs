@@ -17,10 +17,11 @@ use hermes_store::fault::{Fault, Faults};
 use hermes_store::memory::MemoryStore;
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{
-    AdmissionOutcome, CallId, CallOutcome, CallResult, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, Fence,
-    Generation, Intent, ManualClock, MessageId, MessagePage, NewAdmission, NewCall, NewMessage, NewSession, OwnerInfo,
-    PromptSnapshot, ReplaySafety, Role, Round, SessionId, Store, StoreError, TitleSource, TurnEnd, TurnId, UsageDelta,
-    View,
+    AdmissionOutcome, CallId, CallOutcome, CallResult, ChangeId, ClaimOutcome, ClaimPolicy, ClaimRequest, Compaction,
+    CompressionLock, ConversationId, Fence, FlagChange, Generation, Intent, LockOutcome, ManualClock, MessageId,
+    MessageKind, MessagePage, NewAdmission, NewBranch, NewCall, NewMessage, NewSession, OwnerInfo, PromptSnapshot,
+    PruneRules, ReplaySafety, Rewind, Role, Rotation, Round, SessionId, Store, StoreError, TakeLock, TitleSource,
+    TurnEnd, TurnId, UsageDelta, View, ViewMark, ViewRow,
 };
 
 const TTL_MS: u64 = 300_000;
@@ -49,17 +50,33 @@ enum Stage {
     Ended,
     /// Nobody knows what became of the turn.
     Lost,
+    /// The turn has ended, and the lock on the compression is held.
+    Locked,
+    /// The turn has ended and was undone.
+    Rewound,
+    /// The conversation is over, and nobody holds it.
+    Over,
 }
 
 /// What the caller holds.
 struct At {
     fence: Option<Fence>,
     turn: TurnId,
+    lock: Option<CompressionLock>,
+    mark: Option<ViewMark>,
 }
 
 impl At {
     fn fence(&self) -> &Fence {
         self.fence.as_ref().expect("a stage with a lease")
+    }
+
+    fn lock(&self) -> &CompressionLock {
+        self.lock.as_ref().expect("a stage with a lock")
+    }
+
+    fn mark(&self) -> ViewMark {
+        self.mark.clone().expect("a stage whose turn has ended")
     }
 }
 
@@ -134,6 +151,29 @@ operations! {
     count_usage at Opened, again Again::Fine => |s, at| s.count_usage(at.fence(), usage("attempt-3"));
     set_title at Opened, again Again::Fine => |s, at| s.set_title(at.fence(), "A title", TitleSource::User);
     delete_conversation at Ended, again Again::Fine => |s, at| s.delete_conversation(at.fence());
+    set_flags at Ended, again Again::Fine => |s, at|
+        s.set_flags(at.fence(), FlagChange { pinned: Some(true), ..FlagChange::default() });
+    end_conversation at Ended, again Again::Fine => |s, at| async move {
+        s.end_conversation(at.fence(), "idle").await
+    };
+    add_alias at Ended, again Again::Fine => |s, at| async move {
+        s.add_alias(at.fence(), &SessionId::parse("an-old-id").unwrap()).await
+    };
+    prune at Over, again Again::Fine => |s, at| s.prune(PruneRules { idle_ms: 0, every_ms: 0, ..PruneRules::default() });
+    take_compression_lock at Ended, again Again::Fine => |s, at| s.take_compression_lock(at.fence(), take());
+    renew_compression_lock at Locked, again Again::Fine => |s, at| async move {
+        s.renew_compression_lock(at.fence(), at.lock(), TTL_MS).await
+    };
+    release_compression_lock at Locked, again Again::Fine => |s, at| async move {
+        s.release_compression_lock(at.fence(), at.lock()).await
+    };
+    fail_compression at Locked, again Again::Refused("HM1018") => |s, at|
+        s.fail_compression(at.fence(), at.lock(), 60_000, "the model was slow");
+    rotate at Locked, again Again::Fine => |s, at| s.rotate(at.fence(), at.lock(), rotation(at));
+    compact at Locked, again Again::Fine => |s, at| s.compact(at.fence(), at.lock(), compaction(at));
+    rewind at Ended, again Again::Fine => |s, at| s.rewind(at.fence(), rewind(at));
+    restore at Rewound, again Again::Fine => |s, at| async move { s.restore(at.fence(), &change()).await.map(drop) };
+    branch at Ended, again Again::Fine => |s, at| s.branch(branch());
     next_generation at Nothing, again Again::Grows => |s, at| s.next_generation("cli", "key");
 }
 
@@ -147,7 +187,10 @@ const READS: &[&str] = &[
     "conversations",
     "conversation",
     "session",
-    "search",
+    "lineage",
+    "tip",
+    "resolve",
+    "changes",
     "usage",
     "queue",
 ];
@@ -194,6 +237,46 @@ fn session(model: &str) -> NewSession {
     }
 }
 
+fn change() -> ChangeId {
+    ChangeId::parse("change-1").unwrap()
+}
+
+/// The turn of rows that no turn writes.
+fn by_hand() -> TurnId {
+    TurnId::parse("by-hand").unwrap()
+}
+
+fn take() -> TakeLock {
+    TakeLock { session: SessionId::parse("c").unwrap(), holder: "one attempt".to_owned(), ttl_ms: TTL_MS, force: false }
+}
+
+/// A summary and the answer: less than the question, the round and the answer.
+fn smaller() -> Vec<ViewRow> {
+    let summary = NewMessage { kind: MessageKind::Summary, ..row("s", Role::User) };
+    vec![ViewRow::New(summary), ViewRow::Carry(MessageId::parse("a2").unwrap())]
+}
+
+fn rotation(at: &At) -> Rotation {
+    let child = NewSession {
+        id: SessionId::parse("child").unwrap(),
+        parent: Some(SessionId::parse("c").unwrap()),
+        ..session("m")
+    };
+    Rotation { id: change(), turn: by_hand(), mark: at.mark(), child, rows: smaller() }
+}
+
+fn compaction(at: &At) -> Compaction {
+    Compaction { id: change(), turn: by_hand(), mark: at.mark(), session: None, rows: smaller() }
+}
+
+fn rewind(at: &At) -> Rewind {
+    Rewind { id: change(), mark: at.mark(), from: MessageId::parse("u1").unwrap() }
+}
+
+fn branch() -> NewBranch {
+    NewBranch { conversation: new_conversation("b"), from: conv(), view: View::Model, up_to: None }
+}
+
 fn usage(attempt: &str) -> UsageDelta {
     UsageDelta {
         attempt: attempt.to_owned(),
@@ -229,7 +312,7 @@ fn result() -> CallResult {
 /// Brings a store to a stage.
 async fn prepare(s: &dyn Store, stage: Stage) -> At {
     let turn = TurnId::parse("turn-1").unwrap();
-    let mut at = At { fence: None, turn: turn.clone() };
+    let mut at = At { fence: None, turn: turn.clone(), lock: None, mark: None };
     if stage == Stage::Nothing {
         return at;
     }
@@ -265,8 +348,25 @@ async fn prepare(s: &dyn Store, stage: Stage) -> At {
         return at;
     }
     s.append(&fence, &turn, vec![row("a2", Role::Assistant)], None).await.unwrap();
-    if stage == Stage::Ended {
-        s.settle_turn(&fence, &turn, end("completed"), false).await.unwrap();
+    if stage == Stage::Answered {
+        return at;
+    }
+    s.settle_turn(&fence, &turn, end("completed"), false).await.unwrap();
+    let rows = s.messages(&conv(), View::Model, MessagePage::default()).await.unwrap();
+    at.mark = Some(ViewMark::of(SessionId::parse("c").unwrap(), &rows));
+    match stage {
+        Stage::Locked => {
+            let LockOutcome::Taken(lock) = s.take_compression_lock(&fence, take()).await.unwrap() else {
+                panic!("the lock is not free")
+            };
+            at.lock = Some(lock);
+        }
+        Stage::Rewound => drop(s.rewind(&fence, rewind(&at)).await.unwrap()),
+        Stage::Over => {
+            s.end_conversation(&fence, "idle").await.unwrap();
+            s.release(&fence).await.unwrap();
+        }
+        _ => {}
     }
     at
 }
@@ -286,6 +386,10 @@ async fn look(s: &dyn Store, at: &At) -> String {
     }
     note("turn", &s.turn(&at.turn).await.map_err(|error| error.code()));
     note("session", &s.session(&SessionId::parse("c").unwrap()).await.map_err(|error| error.code()));
+    note("lineage", &s.lineage(&conv()).await.map_err(|error| error.code()));
+    note("changes", &s.changes(&conv()).await.map_err(|error| error.code()));
+    note("alias", &s.tip("an-old-id").await.map_err(|error| error.code()));
+    note("branch", &s.conversation(&ConversationId::parse("b").unwrap()).await.map_err(|error| error.code()));
     note("usage", &s.usage(&conv()).await.map_err(|error| error.code()));
     note("claim", &s.claim(request("z", &TurnId::parse("turn-z").unwrap())).await.map_err(|error| error.code()));
     out
@@ -371,7 +475,21 @@ async fn check(operation: &Operation, fresh: &(dyn Fn() -> Box<dyn Storage> + Sy
     let before = look_only(store.as_ref(), &at).await;
     (operation.run)(store.as_ref(), &at).await.unwrap_or_else(|error| panic!("{}: {error}", operation.name));
     let want = look(store.as_ref(), &at).await;
-    if !matches!(operation.name, "heartbeat" | "next_generation" | "renew" | "release" | "retire" | "claim") {
+    if !matches!(
+        operation.name,
+        "heartbeat"
+            | "next_generation"
+            | "renew"
+            | "release"
+            | "retire"
+            | "claim"
+            | "take_compression_lock"
+            | "renew_compression_lock"
+            | "release_compression_lock"
+            | "fail_compression"
+            | "add_alias"
+            | "branch"
+    ) {
         assert_ne!(before, look_only(store.as_ref(), &at).await, "{} changes nothing that is seen", operation.name);
     }
     for fault in Fault::ALL {

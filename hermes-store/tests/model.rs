@@ -295,7 +295,11 @@ impl Side {
     async fn view(&self) -> String {
         let s = &self.store;
         let mut out = show(s.conversations(ConversationFilter::default()).await);
-        out += &show(s.search(hermes_store::SearchQuery { limit: 100, ..hermes_store::SearchQuery::text("NEEDLE") }).await.map(|page| page.hits));
+        out += &show(
+            s.search(hermes_store::SearchQuery { limit: 100, ..hermes_store::SearchQuery::text("NEEDLE") })
+                .await
+                .map(|page| page.hits),
+        );
         for number in 0..2 {
             let c = conversation(number);
             for view in [View::Model, View::Display] {

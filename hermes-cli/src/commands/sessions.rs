@@ -4,9 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, Request, Response, Role, SearchOrder, SessionReindexParams, SessionRefParams, SessionRenameParams,
-    SessionSearchParams,
-    SessionShowParams,
+    ConversationSummary, Request, Response, Role, SearchOrder, SessionRefParams, SessionReindexParams,
+    SessionRenameParams, SessionSearchParams, SessionShowParams,
 };
 
 use crate::context::Context;

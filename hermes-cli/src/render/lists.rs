@@ -1,8 +1,8 @@
 //! Lists and reports as people read them.
 
 use hermes_gateway::protocol::{
-    Check, CheckState, ConversationSummary, ModelStatusResponse, Row, IndexState, Neighbour, SearchHit, SearchPage, SessionShowResponse, ToolStatus,
-    UsageTotals,
+    Check, CheckState, ConversationSummary, IndexState, ModelStatusResponse, Neighbour, Row, SearchHit, SearchPage,
+    SessionShowResponse, ToolStatus, UsageTotals,
 };
 
 use super::minute;

@@ -18,8 +18,8 @@ mod settings;
 mod values;
 
 pub use config::{
-    AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, StoreUrl, Synchronous,
-    TerminalConfig,
+    AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, StoreUrl,
+    Synchronous, TerminalConfig,
 };
 pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;

@@ -48,6 +48,7 @@ tool_output:
 context_file_max_chars: 99
 context_file_read_timeout: 0.5
 database:
+  url: postgres://me@localhost/hermes
   synchronous: normal
 ";
 

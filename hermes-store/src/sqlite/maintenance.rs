@@ -31,6 +31,11 @@ const SPACE: &str = "SELECT (SELECT page_count FROM pragma_page_count), (SELECT 
      (SELECT page_size FROM pragma_page_size)";
 const AT_WORK: &str = "SELECT id FROM conversations WHERE open_turn IS NOT NULL \
      OR (lease_owner IS NOT NULL AND lease_expires_ms > $1) LIMIT 1";
+const PAGES: &str = "SELECT page_count FROM pragma_page_count";
+const ROUTES: &str = "SELECT source, route_key, generation FROM routes";
+const RAISE_ROUTE: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, $3) \
+     ON CONFLICT (source, route_key) DO UPDATE SET generation = MAX(generation, excluded.generation)";
+const LOOSE: &str = "SELECT COUNT(*), MIN(\"table\") FROM pragma_foreign_key_check";
 const LAST_VACUUM: &str = "SELECT done_ms FROM maintenance WHERE name = 'vacuum'";
 const NOTE_VACUUM: &str = "INSERT INTO maintenance (name, done_ms) VALUES ('vacuum', $1) \
      ON CONFLICT (name) DO UPDATE SET done_ms = excluded.done_ms";
@@ -113,8 +118,7 @@ impl SqliteStore {
             bad.len() as u64,
             bad.first().map(|line| (*line).clone()),
         );
-        let loose = "SELECT COUNT(*), MIN(\"table\") FROM pragma_foreign_key_check";
-        let row = sqlx::query(loose).fetch_one(self.readers()).await.map_err(map)?;
+        let row = sqlx::query(LOOSE).fetch_one(self.readers()).await.map_err(map)?;
         let count: i64 = row.try_get(0).map_err(map)?;
         report.add("rows refer to something that is not there", count.unsigned_abs(), row.try_get(1).map_err(map)?);
         Ok(())
@@ -174,8 +178,7 @@ impl SqliteStore {
         // A turn that begins now waits for the lock, as it would for any other write.
         let mut conn = connect(&self.shared.path).connect().await.map_err(map)?;
         let done = sqlx::query("VACUUM").execute(&mut conn).await;
-        let after: Result<i64, _> =
-            sqlx::query_scalar("SELECT page_count FROM pragma_page_count").fetch_one(&mut conn).await;
+        let after: Result<i64, _> = sqlx::query_scalar(PAGES).fetch_one(&mut conn).await;
         let _ = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut conn).await;
         let _ = conn.close().await;
         done.map_err(map)?;
@@ -252,11 +255,9 @@ async fn raise_to(lost: &mut SqliteConnection, conn: &mut SqliteConnection) -> R
                 .await?;
         }
     }
-    let routes = sqlx::query("SELECT source, route_key, generation FROM routes").fetch_all(&mut *lost).await?;
+    let routes = sqlx::query(ROUTES).fetch_all(&mut *lost).await?;
     for row in &routes {
-        let raise = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, $3) ON CONFLICT (source, route_key) \
-             DO UPDATE SET generation = MAX(generation, excluded.generation)";
-        sqlx::query(raise)
+        sqlx::query(RAISE_ROUTE)
             .bind(row.try_get::<String, _>(0)?)
             .bind(row.try_get::<String, _>(1)?)
             .bind(row.try_get::<i64, _>(2)?)

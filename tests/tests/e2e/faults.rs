@@ -70,7 +70,7 @@ async fn an_empty_answer_is_asked_again() {
 
 #[tokio::test]
 async fn empty_answers_for_ever_are_an_error_and_not_an_empty_success() {
-    ends("FEMPTY 99 #7", 3, "HM2009").await;
+    ends("FEMPTY 99 #7", 4, "HM2009").await;
 }
 
 #[tokio::test]
