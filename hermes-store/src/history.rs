@@ -75,6 +75,7 @@ impl ViewMark {
 
 /// One row of a view that is to be.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a view has one new row, and lives for one call")]
 pub enum ViewRow {
     /// A row that was not there before: the summary, or a request said once more.
     New(NewMessage),

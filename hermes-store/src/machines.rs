@@ -1,3 +1,5 @@
+//! Every state machine of the store, with its diagram.
+//!
 #![doc = include_str!("machines.md")]
 
 use crate::machine::Machine;

@@ -13,7 +13,7 @@ const BINDIR_VARIABLE: &str = "HERMES_TEST_PG_BINDIR";
 const USER_VARIABLE: &str = "HERMES_TEST_PG_USER";
 
 /// A server on a socket in a directory of its own. It ends with this value.
-pub struct Cluster {
+pub(crate) struct Cluster {
     programs: PathBuf,
     user: Option<(u32, u32)>,
     dir: TempDir,
@@ -24,7 +24,7 @@ impl Cluster {
     ///
     /// # Panics
     /// When the environment does not say where the programs are: a test of PostgreSQL is never skipped.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let Some(programs) = std::env::var_os(BINDIR_VARIABLE).filter(|path| !path.is_empty()) else {
             panic!(
                 "{BINDIR_VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask postgres` and export its lines"
@@ -71,12 +71,12 @@ impl Cluster {
     }
 
     /// Stops the server at once, as a crash would, and starts it again.
-    pub fn crash_and_restart(&self) {
+    pub(crate) fn crash_and_restart(&self) {
         self.pg_ctl(&["restart", "-m", "immediate"]);
     }
 
     /// How sqlx reaches it.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         url_of_socket(self.dir.path())
     }
 }
@@ -89,7 +89,7 @@ impl Drop for Cluster {
 }
 
 /// The URL of a server whose socket is in this directory.
-pub fn url_of_socket(directory: &Path) -> String {
+pub(crate) fn url_of_socket(directory: &Path) -> String {
     let socket = directory.display().to_string().replace('/', "%2F");
     format!("postgres://hermes@localhost:5432/postgres?host={socket}")
 }

@@ -2,10 +2,10 @@
 
 #[cfg(test)]
 #[allow(dead_code, reason = "not every test binary starts a server of its own")]
-pub mod cluster;
+pub(crate) mod cluster;
 #[cfg(test)]
 #[allow(dead_code, reason = "not every test binary cuts the network")]
-pub mod proxy;
+pub(crate) mod proxy;
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 const URL_VARIABLE: &str = "HERMES_TEST_POSTGRES";
 
 /// A schema of the test's own, removed with everything in it at the end.
-pub struct TestSchema {
+pub(crate) struct TestSchema {
     url: String,
     name: String,
 }
@@ -27,36 +27,37 @@ impl TestSchema {
     ///
     /// # Panics
     /// When the environment names no server: a test of PostgreSQL is never skipped.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let name = format!("t_{}", uuid::Uuid::now_v7().simple());
         Self { url: url(), name }
     }
 
     /// The schema with a name that another process chose.
     #[allow(dead_code, reason = "not every test binary has children")]
-    pub fn options_of(url: &str, name: &str) -> PostgresOptions {
+    pub(crate) fn options_of(url: &str, name: &str) -> PostgresOptions {
         PostgresOptions { schema: name.to_owned(), connections: 4, ..PostgresOptions::new(url) }
     }
 
     /// Options for a store in this schema, by the database's clock.
-    pub fn options(&self) -> PostgresOptions {
+    pub(crate) fn options(&self) -> PostgresOptions {
         Self::options_of(&self.url, &self.name)
     }
 
     /// A store in this schema.
-    pub async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> PostgresStore {
+    #[allow(dead_code, reason = "not every test binary opens a store by hand")]
+    pub(crate) async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> PostgresStore {
         let options = PostgresOptions { clock: OwnershipClock::Given(clock), probe, ..self.options() };
         PostgresStore::connect(options).await.unwrap()
     }
 
     #[allow(dead_code, reason = "not every test binary needs it")]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// A connection that looks at this schema.
     #[allow(dead_code, reason = "not every test binary needs it")]
-    pub async fn connection(&self) -> sqlx::PgConnection {
+    pub(crate) async fn connection(&self) -> sqlx::PgConnection {
         let mut conn = connection(&self.url).await;
         run(&mut conn, &format!("SET search_path TO {}, public", self.name)).await;
         conn
@@ -85,18 +86,18 @@ impl Drop for TestSchema {
 ///
 /// # Panics
 /// When there is none.
-pub fn url() -> String {
+pub(crate) fn url() -> String {
     match std::env::var(URL_VARIABLE) {
         Ok(url) if !url.is_empty() => url,
         _ => panic!("{URL_VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask postgres` and export its line"),
     }
 }
 
-pub async fn connection(url: &str) -> sqlx::PgConnection {
+pub(crate) async fn connection(url: &str) -> sqlx::PgConnection {
     let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
     options.connect().await.unwrap()
 }
 
-pub async fn run(conn: &mut sqlx::PgConnection, sql: &str) {
+pub(crate) async fn run(conn: &mut sqlx::PgConnection, sql: &str) {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
 }

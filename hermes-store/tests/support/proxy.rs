@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 /// What the network does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Network {
+pub(crate) enum Network {
     /// Everything arrives.
     Whole = 0,
     /// Nothing arrives any more, in either direction, and nobody is told.
@@ -23,7 +23,7 @@ pub enum Network {
 }
 
 /// A proxy on a socket of its own.
-pub struct Proxy {
+pub(crate) struct Proxy {
     dir: TempDir,
     state: Arc<AtomicU8>,
     changed: Arc<tokio::sync::Notify>,
@@ -58,7 +58,7 @@ impl Wire {
 
 impl Proxy {
     /// A proxy before the server of `url`.
-    pub async fn before(url: &str) -> Self {
+    pub(crate) async fn before(url: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
         let wire = Wire { state: Arc::default(), changed: Arc::default() };
@@ -87,11 +87,11 @@ impl Proxy {
     }
 
     /// How sqlx reaches the server through the proxy.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         super::cluster::url_of_socket(self.dir.path())
     }
 
-    pub fn set(&self, network: Network) {
+    pub(crate) fn set(&self, network: Network) {
         self.state.store(network as u8, Ordering::SeqCst);
         self.changed.notify_waiters();
     }

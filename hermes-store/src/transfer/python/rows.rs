@@ -238,13 +238,14 @@ impl Maker<'_> {
 
     fn plain(&mut self, row: RawRow, notes: &mut Notes) -> Result<BundleRow, InvalidId> {
         let is_copy = row.copy_of.is_some();
-        if row.role == "user" && row.state == 0 || row.role == "user" && row.display_kind.is_none() {
+        if row.role == "user" && (row.state == 0 || row.display_kind.is_none()) {
             self.turn = self.ids.turn(&self.session_name, row.id)?;
         }
         self.row(row, is_copy, notes)
     }
 
     /// One row, without its calls and without what it answers.
+    #[expect(clippy::needless_pass_by_value, reason = "most of the row moves into the new one")]
     fn row(&mut self, row: RawRow, is_copy: bool, notes: &mut Notes) -> Result<BundleRow, InvalidId> {
         let role = match row.role.as_str() {
             "user" => Role::User,

@@ -52,6 +52,7 @@ pub(super) struct Source<'a> {
     data_version: i64,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape that `map_err` wants")]
 fn bad_id(error: InvalidId) -> StoreError {
     invalid(format!("an id of the conversation: {error}"))
 }
@@ -364,7 +365,7 @@ impl<'a> Source<'a> {
             let mut has_main = false;
             for row in self.store.model_usage(&session.node.id).await? {
                 has_main |= row.task.is_empty();
-                add_usage(&mut sums, row);
+                add_usage(&mut sums, &row);
             }
             if has_main {
                 continue;
@@ -372,14 +373,14 @@ impl<'a> Source<'a> {
             if let Some(mut row) = self.store.session_usage(&session.node.id).await? {
                 row.provider = session.provider.clone().unwrap_or_else(|| NAMELESS.to_owned());
                 row.model = session.model.clone().unwrap_or_else(|| NAMELESS.to_owned());
-                add_usage(&mut sums, row);
+                add_usage(&mut sums, &row);
             }
         }
         Ok(sums.into_values().collect())
     }
 }
 
-fn add_usage(sums: &mut BTreeMap<(String, String, String), UsageTotals>, row: UsageTotals) {
+fn add_usage(sums: &mut BTreeMap<(String, String, String), UsageTotals>, row: &UsageTotals) {
     let tokens = row.input + row.output + row.cache_read + row.cache_write + row.reasoning;
     if tokens == 0 && row.requests == 0 {
         return;
