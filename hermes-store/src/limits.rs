@@ -145,6 +145,8 @@ pub const IMPORT_ALIASES_MAX: usize = IMPORT_SESSIONS_MAX;
 pub const IMPORT_PARTS_MAX_BYTES: usize = 1024 * 1024;
 /// Longest line of an imported file: a row with the largest content, escaped (the Python program: 5 MiB for a session).
 pub const IMPORT_LINE_MAX_BYTES: usize = 2 * CONTENT_MAX_BYTES;
+/// Most conversations of one imported export: only the place of each in the file is held.
+pub const IMPORT_MAX_CONVERSATIONS: usize = 1_000_000;
 /// Most broken lines of an imported file that are told; the others are counted.
 pub const IMPORT_ERRORS_TOLD_MAX: usize = 20;
 /// Rows that one page of an export reads.

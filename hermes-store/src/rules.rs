@@ -184,10 +184,13 @@ fn is_mark(c: char) -> bool {
 /// The beginning of the first input, on one line.
 pub(crate) fn preview(content: &str) -> Option<String> {
     // Only the head is looked at: the content may be megabytes on one line.
-    let head: String = content.chars().take(PREVIEW_CHARS * 8).collect();
+    let shown = |c: &char| c.is_whitespace() || !c.is_control();
+    let head: String = content.chars().take(PREVIEW_CHARS * 8).filter(shown).collect();
     let joined = head.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cut: String = joined.chars().filter(|c| !c.is_control()).take(PREVIEW_CHARS).collect();
-    (!cut.is_empty()).then_some(cut)
+    let cut: String = joined.chars().take(PREVIEW_CHARS).collect();
+    // The preview of a preview is the same: an import makes it again.
+    let cut = cut.trim_end();
+    (!cut.is_empty()).then(|| cut.to_owned())
 }
 
 /// The preview that these rows give to a conversation that has none.

@@ -1,7 +1,7 @@
 //! Carrying conversations out of a store and into one.
 //!
-//! [`bundle`] is what a conversation is as values; [`TransferStore`] reads and writes it page by page; `python` (feature
-//! `sqlite`) reads the Python program's database as bundles.
+//! [`bundle`] is what a conversation is as values; [`TransferStore`] reads and writes it page by page; `jsonl` is an export
+//! as text and the way back; `python` reads the Python program's database as bundles (both with the feature `sqlite`).
 //!
 //! # What is left after a crash
 //!
@@ -14,6 +14,8 @@
 
 pub mod bundle;
 mod intake;
+#[cfg(feature = "sqlite")]
+pub mod jsonl;
 #[cfg(feature = "sqlite")]
 pub mod python;
 
