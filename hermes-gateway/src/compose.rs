@@ -163,6 +163,20 @@ impl Parts {
         self.owner.get_or_try_init(read).await
     }
 
+    /// Where things of this profile are.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The file of the store; none when it is on a server.
+    pub(crate) fn store_file(&self) -> Option<std::path::PathBuf> {
+        match &self.config.store_url {
+            Some(StoreUrl::Postgres(_)) => None,
+            Some(StoreUrl::Sqlite(path)) => Some(self.scope.home.join(path)),
+            None => Some(self.scope.database()),
+        }
+    }
+
     /// The store, opened at the first need.
     pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, RpcError> {
         self.store.get_or_try_init(|| self.open_store()).await.cloned()
@@ -170,14 +184,11 @@ impl Parts {
 
     async fn open_store(&self) -> Result<Arc<dyn Store>, RpcError> {
         self.scope.ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
-        let path = match &self.config.store_url {
-            Some(StoreUrl::Postgres(url)) => {
-                let store = PostgresStore::connect(PostgresOptions::new(url.expose_secret())).await;
-                return Ok(Arc::new(store.map_err(|error| store_error(&error))?));
-            }
-            Some(StoreUrl::Sqlite(path)) => self.scope.home.join(path),
-            None => self.scope.database(),
-        };
+        if let Some(StoreUrl::Postgres(url)) = &self.config.store_url {
+            let store = PostgresStore::connect(PostgresOptions::new(url.expose_secret())).await;
+            return Ok(Arc::new(store.map_err(|error| store_error(&error))?));
+        }
+        let path = self.store_file().unwrap_or_else(|| self.scope.database());
         let mut options = SqliteOptions::new(path, Arc::new(HostClock::new()));
         options.synchronous = match self.config.synchronous {
             Synchronous::Full => hermes_store::sqlite::Synchronous::Full,

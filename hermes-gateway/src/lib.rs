@@ -5,6 +5,7 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+mod care;
 mod clock;
 mod compose;
 pub mod config;

@@ -5,10 +5,13 @@
 
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
+pub use hermes_store::sqlite::RestoreReport;
+pub use hermes_store::transfer::bundle::RowCounts;
+pub use hermes_store::transfer::python::ImportReport;
 pub use hermes_store::{
-    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, ConversationId, ConversationSummary,
-    IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit, SearchOrder,
-    SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
+    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationId,
+    ConversationSummary, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit,
+    SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals, VacuumOutcome,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
@@ -39,6 +42,21 @@ pub enum Request {
     /// Deletes a conversation.
     #[serde(rename = "session/delete")]
     SessionDelete(SessionRefParams),
+    /// Carries conversations in from a file: the Python program's, or an export.
+    #[serde(rename = "store/import")]
+    StoreImport(StorePathParams),
+    /// Looks whether everything in the store is as it must be.
+    #[serde(rename = "store/check")]
+    StoreCheck(StoreCheckParams),
+    /// Writes the store of this moment to a new file.
+    #[serde(rename = "store/backup")]
+    StoreBackup(StorePathParams),
+    /// Puts a backup in the place of the store, which nobody may have open.
+    #[serde(rename = "store/restore")]
+    StoreRestore(StorePathParams),
+    /// Makes the store's file smaller.
+    #[serde(rename = "store/vacuum")]
+    StoreVacuum(StoreVacuumParams),
     /// Hands in an input. Answered when it is durable.
     #[serde(rename = "prompt/submit")]
     PromptSubmit(PromptSubmitParams),
@@ -90,6 +108,16 @@ pub enum Response {
     },
     /// Of `session/delete`.
     Deleted,
+    /// Of `store/import`.
+    Imported(Box<ImportReport>),
+    /// Of `store/check`.
+    Checked(CheckReport),
+    /// Of `store/backup`: the file is on the disk.
+    BackedUp,
+    /// Of `store/restore`.
+    Restored(RestoreReport),
+    /// Of `store/vacuum`.
+    Vacuumed(VacuumOutcome),
     /// Of `prompt/submit`.
     Submitted(PromptSubmitResponse),
     /// Of `turn/wait` and `turn/resume`.
@@ -299,6 +327,29 @@ pub struct SessionReindexResponse {
     pub status: IndexStatus,
     /// Nothing is left to do; otherwise ask again.
     pub is_done: bool,
+}
+
+/// Params of `store/import`, `store/backup` and `store/restore`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorePathParams {
+    /// The file (or, for an import, the home directory of the Python program), on the gateway's machine.
+    pub path: String,
+}
+
+/// Params of `store/check`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreCheckParams {
+    /// True reads everything several times.
+    #[serde(default)]
+    pub full: bool,
+}
+
+/// Params of `store/vacuum`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreVacuumParams {
+    /// True does it whether it is worth it or not.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// Params of `session/rename`.

@@ -16,7 +16,7 @@ use crate::hub::Hub;
 use crate::protocol::{
     PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, TurnWaitParams,
 };
-use crate::sessions;
+use crate::{care, sessions};
 
 /// What a finished piece of work leaves for those who wait for it.
 type Outcome = Result<TurnResult, RpcError>;
@@ -138,7 +138,10 @@ impl Caller {
             Request::ModelStatus => Ok(Response::Model(Box::new(shared.parts.model_status().await))),
             Request::ToolsList => Ok(Response::Tools(shared.parts.tools_list())),
             Request::SystemDoctor => Ok(Response::Doctor(shared.parts.doctor().await)),
-            request => sessions::answer(&shared.parts, request).await,
+            request => match care::answer(&shared.parts, request).await {
+                Ok(answer) => answer,
+                Err(request) => sessions::answer(&shared.parts, request).await,
+            },
         }
     }
 }

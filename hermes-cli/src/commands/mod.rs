@@ -6,8 +6,10 @@ mod chat;
 mod completion;
 mod config;
 mod doctor;
+mod import;
 mod model;
 mod sessions;
+mod store;
 mod tools;
 mod version;
 
@@ -40,6 +42,8 @@ macro_rules! registry {
 registry! {
     Chat => chat, "Talk, or answer one text with -q";
     Sessions => sessions, "List, show, search, rename, export and delete sessions";
+    Import => import, "Bring conversations in: the Python program's, or an export";
+    Store => store, "Check, back up, restore and shrink the store";
     Model => model, "Show which model is used, and why";
     Config => config, "Show, check and change the configuration";
     Tools => tools, "Show the tools";

@@ -1,0 +1,79 @@
+//! Requests about a whole store: import, check, backup, restore, vacuum.
+
+use std::path::{Path, PathBuf};
+
+use hermes_store::transfer::jsonl::JsonlStore;
+use hermes_store::transfer::python::{ImportReport, PythonStore};
+use hermes_store::{CheckDepth, Clock as _, HostClock, StoreError};
+use tokio::io::AsyncReadExt as _;
+
+use crate::compose::{Parts, wrong};
+use crate::protocol::{Request, Response, RpcError, StorePathParams};
+use crate::service::store_error;
+
+/// What a SQLite file begins with.
+const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Answers a request about the store; gives it back when it is about something else.
+pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Result<Response, RpcError>, Request> {
+    let failed = |error: StoreError| store_error(&error);
+    Ok(match request {
+        Request::StoreImport(params) => import(parts, &params).await.map(|report| Response::Imported(Box::new(report))),
+        Request::StoreCheck(params) => {
+            let depth = if params.full { CheckDepth::Full } else { CheckDepth::Quick };
+            async { parts.store().await?.check(depth).await.map(Response::Checked).map_err(failed) }.await
+        }
+        Request::StoreBackup(params) => {
+            let to = given(&params);
+            async { parts.store().await?.backup(&to).await.map(|()| Response::BackedUp).map_err(failed) }.await
+        }
+        Request::StoreVacuum(params) => {
+            async { parts.store().await?.vacuum(params.force).await.map(Response::Vacuumed).map_err(failed) }.await
+        }
+        Request::StoreRestore(params) => restore(parts, &params).await.map(Response::Restored),
+        other => return Err(other),
+    })
+}
+
+fn given(params: &StorePathParams) -> PathBuf {
+    PathBuf::from(&params.path)
+}
+
+/// Imports what stands at a path: a database or a home directory of the Python program, or an export of this one.
+async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport, RpcError> {
+    let failed = |error: StoreError| store_error(&error);
+    let path = given(params);
+    let store = parts.store().await?;
+    let store = store.as_ref();
+    if is_text(&path).await {
+        let export = JsonlStore::open(&path).await.map_err(failed)?;
+        return export.import_into(store, &mut |_| {}).await.map_err(failed);
+    }
+    let scratch = parts.scope().cache_dir();
+    tokio::fs::create_dir_all(&scratch)
+        .await
+        .map_err(|error| wrong("HM1016", format!("{}: {error}", scratch.display())))?;
+    let mut python = PythonStore::open(&path, &scratch).await.map_err(failed)?;
+    let report = python.import_into(store, parts.profile(), &mut |_| {}).await;
+    python.close().await;
+    report.map_err(failed)
+}
+
+/// Whether a path leads to a file that is no SQLite database.
+async fn is_text(path: &Path) -> bool {
+    let Ok(mut file) = tokio::fs::File::open(path).await else { return false };
+    if file.metadata().await.is_ok_and(|found| !found.is_file()) {
+        return false;
+    }
+    let mut head = vec![0; SQLITE_MAGIC.len()];
+    file.read_exact(&mut head).await.is_err() || head != SQLITE_MAGIC
+}
+
+async fn restore(parts: &Parts, params: &StorePathParams) -> Result<hermes_store::sqlite::RestoreReport, RpcError> {
+    let Some(store) = parts.store_file() else {
+        return Err(wrong("HM1015", "the store is in PostgreSQL; bring a backup back with pg_restore"));
+    };
+    parts.scope().ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
+    let now_ms = HostClock::new().now_ms();
+    hermes_store::sqlite::restore(&given(params), &store, now_ms).await.map_err(|error| store_error(&error))
+}
