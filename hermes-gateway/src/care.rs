@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use hermes_store::transfer::jsonl::JsonlStore;
+use hermes_store::transfer::jsonl::{self, JsonlStore};
 use hermes_store::transfer::python::{ImportReport, PythonStore};
 use hermes_store::{CheckDepth, Clock as _, HostClock, StoreError};
 use tokio::io::AsyncReadExt as _;
 
 use crate::compose::{Parts, wrong};
-use crate::protocol::{Request, Response, RpcError, StorePathParams};
+use crate::protocol::{
+    ExportPlace, Request, Response, RpcError, SessionExportParams, SessionExportResponse, StorePathParams,
+};
 use crate::service::store_error;
 
 /// What a SQLite file begins with.
@@ -30,6 +32,7 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Result<Res
         Request::StoreVacuum(params) => {
             async { parts.store().await?.vacuum(params.force).await.map(Response::Vacuumed).map_err(failed) }.await
         }
+        Request::SessionExport(params) => export(parts, params).await.map(Response::Exported),
         Request::StoreRestore(params) => restore(parts, &params).await.map(Response::Restored),
         other => return Err(other),
     })
@@ -67,6 +70,30 @@ async fn is_text(path: &Path) -> bool {
     }
     let mut head = vec![0; SQLITE_MAGIC.len()];
     file.read_exact(&mut head).await.is_err() || head != SQLITE_MAGIC
+}
+
+/// One piece: a page of one conversation, with the head of the file before the first.
+async fn export(parts: &Parts, params: SessionExportParams) -> Result<SessionExportResponse, RpcError> {
+    let failed = |error: StoreError| store_error(&error);
+    let store = parts.store().await?;
+    let mut text = if params.next.is_none() { jsonl::header().map_err(failed)? } else { String::new() };
+    let (conversation, cursor) = match (params.next, &params.conversation) {
+        (Some(ExportPlace { conversation, cursor: Some(cursor) }), _) => (Some(conversation), Some(cursor)),
+        (Some(_), Some(_)) => (None, None),
+        (None, Some(only)) => (Some(only.clone()), None),
+        (after, None) => {
+            let after = after.map(|place| place.conversation);
+            (store.export_list(after.as_ref(), 1).await.map_err(failed)?.pop(), None)
+        }
+    };
+    let Some(conversation) = conversation else { return Ok(SessionExportResponse { text, next: None }) };
+    let page = store.export(&conversation, cursor).await.map_err(failed)?;
+    for part in &page.parts {
+        text.push_str(&jsonl::line(part).map_err(failed)?);
+    }
+    let is_last = page.next.is_none() && params.conversation.is_some();
+    let next = (!is_last).then_some(ExportPlace { conversation, cursor: page.next });
+    Ok(SessionExportResponse { text, next })
 }
 
 async fn restore(parts: &Parts, params: &StorePathParams) -> Result<hermes_store::sqlite::RestoreReport, RpcError> {

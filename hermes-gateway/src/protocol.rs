@@ -6,7 +6,7 @@
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
 pub use hermes_store::sqlite::RestoreReport;
-pub use hermes_store::transfer::bundle::RowCounts;
+pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
 pub use hermes_store::transfer::python::ImportReport;
 pub use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationId,
@@ -42,6 +42,9 @@ pub enum Request {
     /// Deletes a conversation.
     #[serde(rename = "session/delete")]
     SessionDelete(SessionRefParams),
+    /// A piece of an export: lines of text.
+    #[serde(rename = "session/export")]
+    SessionExport(SessionExportParams),
     /// Carries conversations in from a file: the Python program's, or an export.
     #[serde(rename = "store/import")]
     StoreImport(StorePathParams),
@@ -108,6 +111,8 @@ pub enum Response {
     },
     /// Of `session/delete`.
     Deleted,
+    /// Of `session/export`.
+    Exported(SessionExportResponse),
     /// Of `store/import`.
     Imported(Box<ImportReport>),
     /// Of `store/check`.
@@ -327,6 +332,36 @@ pub struct SessionReindexResponse {
     pub status: IndexStatus,
     /// Nothing is left to do; otherwise ask again.
     pub is_done: bool,
+}
+
+/// Params of `session/export`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SessionExportParams {
+    /// The conversation; all of the store without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<ConversationId>,
+    /// `next` of the piece before; none for the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ExportPlace>,
+}
+
+/// Where an export goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportPlace {
+    /// The conversation that is being written, or that was written last.
+    pub conversation: ConversationId,
+    /// Where in it; none when it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<ExportCursor>,
+}
+
+/// Lines of an export, each with its line end, and where it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionExportResponse {
+    /// The lines.
+    pub text: String,
+    /// Where the next piece begins; none behind the last one.
+    pub next: Option<ExportPlace>,
 }
 
 /// Params of `store/import`, `store/backup` and `store/restore`.

@@ -46,6 +46,7 @@ pub const METHODS: &[&str] = &[
     "session/reindex",
     "session/rename",
     "session/delete",
+    "session/export",
     "store/import",
     "store/check",
     "store/backup",

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, Request, Response, Role, SearchOrder, SessionRefParams, SessionReindexParams,
-    SessionRenameParams, SessionSearchParams, SessionShowParams,
+    ConversationId, ConversationSummary, Request, Response, Role, SearchOrder, SessionExportParams, SessionRefParams,
+    SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams,
 };
 
 use crate::context::Context;
@@ -73,11 +73,14 @@ enum What {
         #[arg(allow_hyphen_values = true)]
         title: String,
     },
-    /// Write a session to a file or to stdout
+    /// Write a session, or all, to a file or to stdout
     Export {
         /// An id, the beginning of one, or a title
-        #[arg(value_name = "ID|TITLE")]
-        name: String,
+        #[arg(value_name = "ID|TITLE", required_unless_present = "all")]
+        name: Option<String>,
+        /// All sessions, in the format that `hermes import` reads
+        #[arg(long, conflicts_with_all = ["name", "format"])]
+        all: bool,
         /// How it is written
         #[arg(long, value_enum, default_value = "jsonl")]
         format: Format,
@@ -241,8 +244,11 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             let title = request!(link, Request::SessionRename(params), Response::Renamed { title } => title)?;
             writeln!(out, "The title is now: {}", one_line(&title, width))?;
         }
-        What::Export { name, format, output } => {
-            let session = resolve(link, &name).await?;
+        What::Export { name, all: _, format, output } => {
+            let session = match name {
+                Some(name) => Some(resolve(link, &name).await?),
+                None => None,
+            };
             match output {
                 None => export_rows(link, session, format, out).await?,
                 Some(path) => export_to_file(link, session, format, &path).await?,
@@ -272,7 +278,7 @@ async fn resolve(link: &Link, name: &str) -> Result<ConversationSummary, Fault> 
 
 async fn export_to_file(
     link: &Link,
-    session: ConversationSummary,
+    session: Option<ConversationSummary>,
     format: Format,
     path: &std::path::Path,
 ) -> Result<(), Fault> {
@@ -298,17 +304,21 @@ async fn export_to_file(
 
 async fn export_rows(
     link: &Link,
-    session: ConversationSummary,
+    session: Option<ConversationSummary>,
     format: Format,
     out: &mut dyn Write,
 ) -> Result<(), Fault> {
+    let session = match session {
+        Some(session) if format != Format::Jsonl => session,
+        all_or_one => return export_lines(link, all_or_one.map(|session| session.id), out).await,
+    };
     let mut after_seq = 0;
     let mut first = true;
     loop {
         let conversation = session.id.clone();
         let shown = link.show(SessionShowParams { conversation, after_seq, limit: 0 }).await?;
         if std::mem::take(&mut first) {
-            export::head(out, format, &shown.session, &shown.usage)?;
+            export::head(out, format, &shown.session)?;
         }
         for row in &shown.rows {
             export::row(out, format, row)?;
@@ -319,7 +329,22 @@ async fn export_rows(
             _ => break,
         }
     }
+    export::tail(out, format)?;
     Ok(out.flush()?)
+}
+
+/// Writes what `hermes import` reads: one session, or all.
+async fn export_lines(link: &Link, conversation: Option<ConversationId>, out: &mut dyn Write) -> Result<(), Fault> {
+    let mut next = None;
+    loop {
+        let params = SessionExportParams { conversation: conversation.clone(), next };
+        let piece = request!(link, Request::SessionExport(params), Response::Exported(piece) => piece)?;
+        out.write_all(piece.text.as_bytes())?;
+        next = piece.next;
+        if next.is_none() {
+            return Ok(out.flush()?);
+        }
+    }
 }
 
 /// Asks on the terminal; nothing but `yes` means yes.

@@ -1,48 +1,27 @@
-//! A conversation as a file: JSON lines for programs, Markdown for people.
+//! A conversation as a file for people: Markdown and HTML. (The lines for programs come from the gateway.)
 
 use std::io::{self, Write};
 
-use hermes_gateway::protocol::{ConversationSummary, Row, UsageTotals};
-use serde::Serialize;
+use hermes_gateway::protocol::{ConversationSummary, Row};
 
 use super::{lists::name_of, timestamp};
-
-/// Version of the JSON lines format; grows when a reader would have to change.
-const EXPORT_FORMAT_VERSION: u32 = 1;
 
 /// How a conversation is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// One JSON object on each line: the session, then its rows.
+    /// One JSON value on each line, all of it: `hermes import` reads it.
     Jsonl,
-    /// Markdown.
+    /// Markdown, what people see.
     Md,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Line<'a> {
-    Session {
-        format_version: u32,
-        #[serde(flatten)]
-        session: &'a ConversationSummary,
-        usage: &'a [UsageTotals],
-    },
-    Row {
-        #[serde(flatten)]
-        row: &'a Row,
-    },
+    /// One HTML page, what people see.
+    Html,
 }
 
 /// Writes the head of an export.
-pub(crate) fn head(
-    out: &mut dyn Write,
-    format: Format,
-    session: &ConversationSummary,
-    usage: &[UsageTotals],
-) -> io::Result<()> {
+pub(crate) fn head(out: &mut dyn Write, format: Format, session: &ConversationSummary) -> io::Result<()> {
     match format {
-        Format::Jsonl => json_line(out, &Line::Session { format_version: EXPORT_FORMAT_VERSION, session, usage }),
+        Format::Jsonl => Ok(()),
+        Format::Html => html_head(out, session),
         Format::Md => {
             let title = name_of(session).split_whitespace().collect::<Vec<_>>().join(" ");
             writeln!(out, "# {title}\n")?;
@@ -58,15 +37,17 @@ pub(crate) fn head(
 
 /// Writes one row.
 pub(crate) fn row(out: &mut dyn Write, format: Format, row: &Row) -> io::Result<()> {
-    if format == Format::Jsonl {
-        return json_line(out, &Line::Row { row });
-    }
     let who = match (&row.tool, &row.outcome) {
         (Some(tool), Some(outcome)) if outcome != "ok" => format!("tool {tool} ({outcome})"),
         (Some(tool), _) => format!("tool {tool}"),
         _ if row.kind != "normal" => format!("{} ({})", row.role, row.kind),
         _ => row.role.clone(),
     };
+    match format {
+        Format::Jsonl => return Ok(()),
+        Format::Html => return html_row(out, &who, row),
+        Format::Md => {}
+    }
     writeln!(out, "\n## {who}\n")?;
     if row.role == "tool" {
         fenced(out, "", &row.content)?;
@@ -80,9 +61,58 @@ pub(crate) fn row(out: &mut dyn Write, format: Format, row: &Row) -> io::Result<
     Ok(())
 }
 
-fn json_line(out: &mut dyn Write, line: &Line<'_>) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line).map_err(io::Error::from)?;
-    out.write_all(b"\n")
+/// Writes the end of an export.
+pub(crate) fn tail(out: &mut dyn Write, format: Format) -> io::Result<()> {
+    match format {
+        Format::Html => out.write_all(b"</body>\n</html>\n"),
+        Format::Jsonl | Format::Md => Ok(()),
+    }
+}
+
+/// The page needs nothing from anywhere, and runs nothing.
+fn html_head(out: &mut dyn Write, session: &ConversationSummary) -> io::Result<()> {
+    let title = escaped(&name_of(session).split_whitespace().collect::<Vec<_>>().join(" "));
+    let model = session.model.as_deref().unwrap_or("-");
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html>\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{title}</title>\n<style>body{{max-width:50em;margin:2em auto;font-family:sans-serif}}\
+         pre{{white-space:pre-wrap;overflow-wrap:anywhere}}section{{border-top:1px solid #ccc}}\
+         h2{{font-size:1em;color:#666}}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p>{} &middot; {} &middot; {}</p>\n",
+        escaped(session.id.as_str()),
+        escaped(model),
+        timestamp(session.created_at_ms),
+    )
+}
+
+fn html_row(out: &mut dyn Write, who: &str, row: &Row) -> io::Result<()> {
+    writeln!(out, "<section>\n<h2>{}</h2>", escaped(who))?;
+    if !row.content.is_empty() {
+        writeln!(out, "<pre>{}</pre>", escaped(&row.content))?;
+    }
+    for call in &row.calls {
+        writeln!(out, "<pre>{} {}</pre>", escaped(&call.name), escaped(&call.arguments))?;
+    }
+    writeln!(out, "</section>")
+}
+
+/// Text that no browser takes for markup.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Control characters have no place in a page.
+            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// A block that its content cannot end: the fence is longer than any run of backticks in it.

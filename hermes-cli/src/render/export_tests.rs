@@ -1,7 +1,6 @@
 //! What exports look like.
 
 use hermes_gateway::protocol::{ConversationId, RowCall};
-use serde_json::Value;
 
 use super::*;
 
@@ -50,7 +49,7 @@ fn rows() -> Vec<Row> {
 
 fn write(format: Format) -> String {
     let mut out = Vec::new();
-    head(&mut out, format, &session(), &[]).unwrap();
+    head(&mut out, format, &session()).unwrap();
     for one in rows() {
         row(&mut out, format, &one).unwrap();
     }
@@ -58,16 +57,17 @@ fn write(format: Format) -> String {
 }
 
 #[test]
-fn json_lines_hold_the_session_and_then_its_rows() {
-    let text = write(Format::Jsonl);
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 4);
-    assert_eq!((&lines[0]["type"], &lines[0]["id"]), (&"session".into(), &"c1".into()));
-    assert_eq!(lines[0]["format_version"], EXPORT_FORMAT_VERSION);
-    for (line, row) in lines[1..].iter().zip(rows()) {
-        assert_eq!(line["type"], "row");
-        assert_eq!(serde_json::from_value::<Row>(line.clone()).unwrap(), row);
-    }
+fn a_page_takes_nothing_for_markup() {
+    let mut out = Vec::new();
+    let hostile = ConversationSummary { title: Some("<script>alert(1)</script>".into()), ..session() };
+    head(&mut out, Format::Html, &hostile).unwrap();
+    let text = Row { content: "</pre><img src=x onerror='a()'> & \u{1b}[31m".into(), ..rows().swap_remove(0) };
+    row(&mut out, Format::Html, &text).unwrap();
+    tail(&mut out, Format::Html).unwrap();
+    let page = String::from_utf8(out).unwrap();
+    assert!(page.contains("&lt;/pre&gt;&lt;img src=x onerror=&#39;a()&#39;&gt; &amp; \u{fffd}[31m"), "{page}");
+    assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");
 }
 
 #[test]

@@ -15,3 +15,4 @@ mod faults;
 mod oneshot;
 mod prefix;
 mod processes;
+mod store;
