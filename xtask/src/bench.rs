@@ -19,11 +19,27 @@ struct Bench {
 }
 
 /// Every bench besides the build itself, in the order they run.
-const BENCHES: &[Bench] = &[Bench {
-    name: "program",
-    about: "start, one-shot turn, tool round and memory of the whole program against the scripted server",
-    run: program,
-}];
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "program",
+        about: "start, one-shot turn, tool round and memory of the whole program against the scripted server",
+        run: program,
+    },
+    Bench {
+        name: "store",
+        about: "commits beside raw ones, opening and searching a large store, on SQLite and PostgreSQL",
+        run: store,
+    },
+];
+
+/// The store beside raw commits of the same databases.
+fn store() -> Result<()> {
+    let server = crate::postgres::TestServer::get()?;
+    let mut command = shell::cargo();
+    command.args(["run", "--release", "-p", "hermes-store", "--all-features", "--example", "bench"]);
+    command.envs(server.variables());
+    shell::run(&mut command)
+}
 
 /// The whole program against the scripted server.
 fn program() -> Result<()> {
