@@ -17,12 +17,40 @@
 //! | work beside the turns, and what it said | [`WorkerRecord`], [`ReceiptRecord`] | the holder of the [`WorkerFence`]; see [`work`] |
 //! | a task that a conversation gave to another, and its result | [`DelegationRecord`] | see [`delegation`] |
 //! | who is there, and the count of starts | [`OwnerStatus`], [`EpochRecord`] | every process for itself; see [`work`] |
+//! | which rows a model sees; what was undone or branched off | [`HistoryChange`] | the holder of the fence; see [`history`] |
+//! | a message of a platform was received, once | [`InboundReceipt`] | anybody, idempotent by the platform's id; see [`inbound`] |
+//! | an answer goes to a person | [`DeliveryRecord`] | the holder of the fence, then of its claim; see [`delivery`] |
+//! | a person was asked | [`ApprovalRecord`] | the holder of the fence asks, a person answers; see [`approval`] |
+//! | what is kept and for how long | [`PruneReport`] | anybody; see [`retention`] |
+//!
+//! Beside the facts stand what is made of them and may be lost: the index of [`search`]. [`transfer`] carries conversations
+//! between stores, [`maintenance`] looks after a store. What may follow what is drawn in [`machines`].
 //!
 //! [`Round`] makes "record before you execute" a type: only the store turns `Round<Planned>` into `Round<Recorded>`,
 //! only a recorded round can be executed, and only `Round<Settled>` is what a model may see.
 //!
-//! Two implementations stand behind the same traits: [`memory::MemoryStore`], the model that tests compare with, and
-//! `sqlite::SqliteStore` (feature `sqlite`). The conformance suite (feature `test-util`) runs on both.
+//! Three implementations stand behind the same traits: [`memory::MemoryStore`], the model that tests compare with,
+//! `sqlite::SqliteStore` (feature `sqlite`) for one host, and `postgres::PostgresStore` (feature `postgres`) for more. The
+//! conformance suite (feature `test-util`) runs on all three, and the two databases run the same SQL texts.
+//!
+//! # Begin
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # async fn f() -> Result<(), hermes_store::StoreError> {
+//! use std::sync::Arc;
+//! use hermes_store::sqlite::{SqliteOptions, SqliteStore};
+//! use hermes_store::{HostClock, SessionStore as _};
+//!
+//! let store = SqliteStore::open(SqliteOptions::new("hermes.db", Arc::new(HostClock::new()))).await?;
+//! for conversation in store.conversations(Default::default()).await? {
+//!     println!("{} {}", conversation.id, conversation.title.unwrap_or_default());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The example `ledger` accepts an input, claims it, records a round and settles it, without the rest of Hermes.
 //!
 //! # What is left after a crash
 //!
