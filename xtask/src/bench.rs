@@ -14,7 +14,9 @@ struct Bench {
     name: &'static str,
     /// One line for the list.
     about: &'static str,
-    /// The work; prints its figures. The release build of `hermes` is there when it is called.
+    /// Whether it measures the release build of `hermes`, which is then built before.
+    of_program: bool,
+    /// The work; prints its figures.
     run: fn() -> Result<()>,
 }
 
@@ -23,11 +25,13 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "program",
         about: "start, one-shot turn, tool round and memory of the whole program against the scripted server",
+        of_program: true,
         run: program,
     },
     Bench {
         name: "store",
         about: "commits beside raw ones, opening and searching a large store, on SQLite and PostgreSQL",
+        of_program: false,
         run: store,
     },
 ];
@@ -68,7 +72,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
                 bail!("there is no bench `{name}`; the benches are:\n{}", list());
             };
-            build()?;
+            if bench.of_program {
+                build()?;
+            }
             (bench.run)()
         }
         _ => bail!("one name or none, got {}", arguments.len()),

@@ -1,6 +1,6 @@
 //! Reads the Python program's `state.db`, of any of its schema versions 16 to 32, as bundles.
 //!
-//! The file is never written ([`open`]). Which columns there are is asked of the file and not concluded from its version:
+//! The file is never written (`open`). Which columns there are is asked of the file and not concluded from its version:
 //! the program adds columns to files whose version stays. What is read, and how, is in `decode`; which sessions are one
 //! conversation, in `lineage`; how rows become rows of ours, in `rows`.
 //!
