@@ -120,8 +120,9 @@ pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 
-/// Times that one write is repeated after a lost COMMIT, or because the database asks for it.
-pub const WRITE_REPEATS_MAX: u32 = 4;
+/// Times that one write is repeated after a lost COMMIT, or because the database asks for it: about six seconds in all,
+/// enough for a server's restart.
+pub const WRITE_REPEATS_MAX: u32 = 8;
 /// Wait before the first repetition; doubles with each.
 pub const WRITE_REPEAT_WAIT_MS: u64 = 25;
 

@@ -1,4 +1,5 @@
-//! Writes that are repeated: a COMMIT whose answer was lost, and a transaction that the database asks to run again.
+//! Writes that are repeated: a COMMIT whose answer was lost, a transaction that the database asks to run again, and one
+//! that did not reach a server that is being restarted.
 //!
 //! Every write of a turn carries ids that its writer minted, so that the store recognises a repetition and changes
 //! nothing (I17). Whoever repeats never has to read back first. What is refused for another reason is refused at once.
@@ -17,7 +18,7 @@ where
     loop {
         let error = match write().await {
             Ok(done) => return Ok(done),
-            Err(error @ (StoreError::CommitUnknown | StoreError::Retryable { .. })) => error,
+            Err(error) if may_repeat(&error) => error,
             Err(error) => return Err(error),
         };
         if repeats >= WRITE_REPEATS_MAX {
@@ -27,6 +28,12 @@ where
         clock.sleep(WRITE_REPEAT_WAIT_MS << repeats).await;
         repeats += 1;
     }
+}
+
+/// A lost COMMIT is recognised by its ids; a transaction that was rolled back, or that never reached the server, changed
+/// nothing.
+fn may_repeat(error: &StoreError) -> bool {
+    matches!(error, StoreError::CommitUnknown | StoreError::Retryable { .. } | StoreError::Unavailable { .. })
 }
 
 #[cfg(test)]

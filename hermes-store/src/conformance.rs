@@ -113,6 +113,7 @@ cases! {
     ownership::i10_a_live_owner_is_never_replaced,
     ownership::i10_a_retired_owner_leaves_nothing_behind,
     ownership::i11_a_released_lease_is_free_at_once,
+    ownership::i11_a_claim_whose_answer_was_lost_may_be_repeated,
     ownership::d3_a_clock_that_goes_back_lets_nobody_wait_for_hours,
     ownership::s7_one_of_many_claimers_gets_the_input,
     ownership::s22_an_expired_lease_that_nobody_took_lives_on,

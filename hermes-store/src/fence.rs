@@ -70,7 +70,8 @@ pub struct ClaimRequest {
     pub conversation: ConversationId,
     /// Who wants it.
     pub owner: OwnerId,
-    /// The id of the turn, used when an admission is claimed.
+    /// The id of this claim, and of the turn when an admission is claimed. While the lease is held, the same owner with the
+    /// same id is told the same again: a claim whose answer was lost may be repeated.
     pub turn: TurnId,
     /// Life of the lease unless renewed, in milliseconds.
     pub ttl_ms: u64,

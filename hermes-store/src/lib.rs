@@ -79,7 +79,8 @@
 //! A lease ends by [`LeaseStore::release`], by its time, by the proved death of its owner ([`LivenessProbe`]), or by the
 //! owner's silence ([`limits::HEARTBEAT_DEAD_MS`]). Tokens give the safety and the clock only the liveness: whoever
 //! holds an older token is refused, whatever any clock says. A token without a lease (given back) is refused too. A
-//! process that claims what it holds itself gets [`ClaimOutcome::Held`]: it would rob its own running turn.
+//! process that claims what it holds itself gets [`ClaimOutcome::Held`], because it would rob its own running turn, unless it
+//! repeats the claim by its id.
 //!
 //! Ids of rows, calls and turns are minted by the writer and are unique in the store; places (`seq`) of rows are given
 //! by the store, grow, and have gaps.

@@ -111,6 +111,7 @@ suite! {
     i10_a_live_owner_is_never_replaced,
     i10_a_retired_owner_leaves_nothing_behind,
     i11_a_released_lease_is_free_at_once,
+    i11_a_claim_whose_answer_was_lost_may_be_repeated,
     d3_a_clock_that_goes_back_lets_nobody_wait_for_hours,
     s7_one_of_many_claimers_gets_the_input,
     s22_an_expired_lease_that_nobody_took_lives_on,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    START_MS, TTL_MS, World, call, call_id, completed, conv, end, input, is_fenced, is_invalid, is_not_found, ok,
-    owner, session, text, turn_id, usage,
+    START_MS, TTL_MS, World, call, call_id, completed, conv, end, input, is_fenced, is_invalid, is_not_found,
+    new_conversation, ok, owner, session, text, turn_id, usage,
 };
 use crate::limits::{HEARTBEAT_DEAD_MS, HEARTBEAT_MS};
 use crate::{
@@ -300,4 +300,34 @@ pub(super) async fn a_waiter_sees_the_change(w: &World) {
         assert!(wait.await.unwrap() > seen);
         store.release(&fence).await.unwrap();
     }
+}
+
+pub(super) async fn i11_a_claim_whose_answer_was_lost_may_be_repeated(w: &World) {
+    w.store.create_and_admit(new_conversation("c"), input("c", "r1", "hello")).await.unwrap();
+    let claim = ClaimRequest {
+        conversation: conv("c"),
+        owner: owner("a"),
+        turn: TurnId::parse("t1").unwrap(),
+        ttl_ms: TTL_MS,
+        policy: ClaimPolicy::Any,
+    };
+    let first = w.store.claim(claim.clone()).await.unwrap();
+    assert!(matches!(first, ClaimOutcome::Turn { .. }), "{first:?}");
+    let ClaimOutcome::Turn { fence, admission, generation } = w.store.claim(claim.clone()).await.unwrap() else {
+        panic!("not recognised")
+    };
+    let ClaimOutcome::Turn { fence: told, admission: accepted, generation: begun } = first else { panic!() };
+    assert_eq!((&fence, &admission.receipt, generation), (&told, &accepted.receipt, begun));
+    // Another claim of the same process does not rob it, nor does the same id of another process.
+    let other = ClaimRequest { turn: TurnId::parse("t2").unwrap(), ..claim.clone() };
+    assert!(matches!(w.store.claim(other).await.unwrap(), ClaimOutcome::Held { .. }));
+    let foreign = ClaimRequest { owner: owner("b"), ..claim.clone() };
+    assert!(matches!(w.store.claim(foreign).await.unwrap(), ClaimOutcome::Held { .. }));
+    // A lease that was given back is not held any more.
+    w.store.release(&fence).await.unwrap();
+    let recovery = ClaimRequest { turn: TurnId::parse("t3").unwrap(), ..claim };
+    let ClaimOutcome::Recover { fence, .. } = w.store.claim(recovery.clone()).await.unwrap() else { panic!() };
+    assert!(fence.token() > told.token());
+    let ClaimOutcome::Recover { fence: again, .. } = w.store.claim(recovery).await.unwrap() else { panic!() };
+    assert_eq!(again, fence);
 }

@@ -33,6 +33,9 @@ impl State {
         for owner in self.owners.values_mut().filter(|owner| owner.beat_ms > ahead) {
             owner.beat_ms = now;
         }
+        if let Some(repeated) = self.repeated(request)? {
+            return Ok(repeated);
+        }
         let Some(conv) = self.conversations.get_mut(id) else { return Err(not_found("conversation", id)) };
         let mut free_since = conv.freed_ms;
         if let Some(lease) = &mut conv.lease {
@@ -65,6 +68,24 @@ impl State {
         Ok(self.start(request, head, now))
     }
 
+    /// What a claim was told whose answer was lost: its lease is held, and nothing is changed.
+    fn repeated(&self, request: &ClaimRequest) -> Result<Option<ClaimOutcome>, StoreError> {
+        let conv = self.conv(&request.conversation)?;
+        let is_ours = |lease: &Lease| lease.owner == request.owner && lease.claim == request.turn;
+        if !conv.lease.as_ref().is_some_and(is_ours) {
+            return Ok(None);
+        }
+        let fence = Fence::new(request.conversation.clone(), request.owner.clone(), Token(conv.counters.token));
+        let Some(open) = &conv.open_turn else { return Ok(Some(ClaimOutcome::Leased { fence })) };
+        if *open != request.turn {
+            let open = self.open_turn(open).ok_or_else(|| not_found("turn", open))?;
+            return Ok(Some(ClaimOutcome::Recover { fence, open: Box::new(open) }));
+        }
+        let turn = self.turns.get(open).ok_or_else(|| not_found("turn", open))?;
+        let admission = self.admissions.get(&turn.admission).ok_or_else(|| not_found("admission", &turn.admission))?;
+        Ok(Some(ClaimOutcome::Turn { fence, admission: Box::new(admission.clone()), generation: turn.generation }))
+    }
+
     /// Gives the lease, with a token above every earlier one.
     fn grant(&mut self, request: &ClaimRequest, now: i64) -> Fence {
         let ttl_ms = ms(request.ttl_ms);
@@ -74,7 +95,7 @@ impl State {
             conv.revision += 1;
             token = conv.counters.token;
             let expires_ms = now.saturating_add(ttl_ms);
-            conv.lease = Some(Lease { owner: request.owner.clone(), expires_ms, ttl_ms });
+            conv.lease = Some(Lease { owner: request.owner.clone(), claim: request.turn.clone(), expires_ms, ttl_ms });
         }
         Fence::new(request.conversation.clone(), request.owner.clone(), Token(token))
     }

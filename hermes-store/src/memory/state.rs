@@ -21,6 +21,8 @@ use crate::turn::{TurnEnd, TurnStatus};
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     pub(super) owner: OwnerId,
+    /// Which claim took it.
+    pub(super) claim: TurnId,
     pub(super) expires_ms: i64,
     pub(super) ttl_ms: i64,
 }

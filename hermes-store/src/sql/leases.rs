@@ -21,9 +21,12 @@ use crate::rules::{self, OwnerRow, conflict, invalid, ms, not_found, not_running
 use crate::traits::LeaseStore;
 use crate::turn::{OpenTurn, TurnEnd, TurnRecord, TurnStatus};
 
+/// Version 2 of the schema: which claim took the lease, so that a repeated one is recognised.
+pub(crate) const COLUMNS: super::schema::Group = &["ALTER TABLE conversations ADD COLUMN lease_claim TEXT"];
+
 /// Takes the conversation's row, which puts its writers in a line, and changes nothing yet.
 pub(super) const TAKE: &str = "UPDATE conversations SET revision = revision WHERE id = $1 \
-     RETURNING token, lease_owner, lease_expires_ms, lease_ttl_ms, freed_ms, open_turn, tip, generation, seq";
+     RETURNING token, lease_owner, lease_expires_ms, lease_ttl_ms, freed_ms, open_turn, tip, generation, seq, lease_claim";
 
 const BEAT: &str = "INSERT INTO owners (id, host, boot_id, pid, pid_start, beat_ms, retired) \
      VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT (id) DO UPDATE SET host = excluded.host, \
@@ -46,7 +49,7 @@ const HEAD: &str = concat!(
 
 const GRANT: &str = "UPDATE conversations SET token = token + 1, revision = revision + 1, lease_owner = $2, \
      lease_expires_ms = $3, lease_ttl_ms = $4, generation = generation + $5, \
-     open_turn = COALESCE($6, open_turn) WHERE id = $1 RETURNING token, generation";
+     open_turn = COALESCE($6, open_turn), lease_claim = $7 WHERE id = $1 RETURNING token, generation";
 const START: &str =
     "UPDATE admissions SET status = 'started', generation = $2, turn_id = $3 WHERE id = $1 AND status = 'queued'";
 const INSERT_TURN: &str = "INSERT INTO turns (id, conversation_id, admission_id, session_id, generation, attempt, \
@@ -97,6 +100,7 @@ pub(super) struct Taken {
     pub(super) open_turn: Option<TurnId>,
     pub(super) tip: Option<SessionId>,
     seq: i64,
+    lease_claim: Option<TurnId>,
 }
 
 pub(super) async fn take(conn: &mut Conn, conversation: &ConversationId) -> Result<Option<Taken>, StoreError> {
@@ -111,6 +115,7 @@ pub(super) async fn take(conn: &mut Conn, conversation: &ConversationId) -> Resu
         open_turn: word_or_null(&row, 5, id(TurnId::parse))?,
         tip: word_or_null(&row, 6, id(SessionId::parse))?,
         seq: col(&row, 8)?,
+        lease_claim: word_or_null(&row, 9, id(TurnId::parse))?,
     }))
 }
 
@@ -164,6 +169,23 @@ async fn close(
         .await
         .map_err(map)?;
     Ok(done.rows_affected() == 1)
+}
+
+/// What a claim was told whose answer was lost: its lease is held, and nothing is changed.
+async fn repeated(conn: &mut Conn, request: &ClaimRequest, taken: &Taken) -> Result<ClaimOutcome, StoreError> {
+    let fence = Fence::new(request.conversation.clone(), request.owner.clone(), taken.token);
+    match &taken.open_turn {
+        None => Ok(ClaimOutcome::Leased { fence }),
+        Some(open) if *open == request.turn => {
+            let turn = read_turn(conn, open).await?;
+            let admission = super::admissions::by_id(conn, &turn.admission).await?;
+            Ok(ClaimOutcome::Turn { fence, admission: Box::new(admission), generation: turn.generation })
+        }
+        Some(open) => {
+            let open = Box::new(open_turn(conn, &request.conversation, open).await?);
+            Ok(ClaimOutcome::Recover { fence, open })
+        }
+    }
 }
 
 /// Everything that the journal knows of a turn.
@@ -265,6 +287,7 @@ impl Backend {
             .bind(ttl)
             .bind(i64::from(starts))
             .bind(starts.then_some(request.turn.as_str()))
+            .bind(request.turn.as_str())
             .fetch_one(conn)
             .await
             .map_err(map)?;
@@ -342,6 +365,9 @@ impl Backend {
         let ahead = now.saturating_add(ms(BEAT_AHEAD_MAX_MS));
         let clamped = sqlx::query(CLAMP_BEATS).bind(now).bind(ahead).execute(tx.conn()).await.map_err(map)?;
         let clamped = clamped.rows_affected() > 0;
+        if taken.lease_owner.as_ref() == Some(&request.owner) && taken.lease_claim.as_ref() == Some(&request.turn) {
+            return Ok((repeated(tx.conn(), request, &taken).await?, clamped));
+        }
         let free_since = match self.lease(tx, request, &taken, now).await? {
             Ok(free_since) => free_since,
             Err((held, is_cut)) => return Ok((held, clamped || is_cut)),

@@ -12,6 +12,7 @@ pub(crate) type Group = &'static [&'static str];
 pub(crate) const STEPS: &[&[Group]] = &[
     &[V1],
     &[
+        super::leases::COLUMNS,
         super::history::TABLES,
         super::retention::TABLES,
         super::work::TABLES,
