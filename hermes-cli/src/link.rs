@@ -68,14 +68,21 @@ impl Link {
 
     /// The conversation with the newest activity.
     pub(crate) async fn last(&self) -> Result<SessionResolveResponse, RpcError> {
-        let params = SessionResolveParams { last: true, name: None };
+        let params = SessionResolveParams { last: true, name: None, exact: false };
         request!(self, Request::SessionResolve(params), Response::SessionResolved(found) => found)
     }
 
     /// A conversation by id, beginning of an id, or title.
     pub(crate) async fn find(&self, name: &str) -> Result<SessionResolveResponse, RpcError> {
-        let params = SessionResolveParams { last: false, name: Some(name.to_owned()) };
+        let params = SessionResolveParams { last: false, name: Some(name.to_owned()), exact: false };
         request!(self, Request::SessionResolve(params), Response::SessionResolved(found) => found)
+    }
+
+    /// As [`Link::find`], for what changes or removes it: a title that several have is refused.
+    pub(crate) async fn find_exactly(&self, name: &str) -> Result<ConversationSummary, RpcError> {
+        let params = SessionResolveParams { last: false, name: Some(name.to_owned()), exact: true };
+        let found = request!(self, Request::SessionResolve(params), Response::SessionResolved(found) => found)?;
+        Ok(found.session)
     }
 
     /// Conversations, newest activity first; 0 = as many as the gateway finds right.

@@ -9,9 +9,10 @@ pub use hermes_store::sqlite::RestoreReport;
 pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
 pub use hermes_store::transfer::python::ImportReport;
 pub use hermes_store::{
-    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationId,
-    ConversationSummary, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, Receipt, Role, SearchHit,
-    SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals, VacuumOutcome,
+    AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationFlags,
+    ConversationId, ConversationSummary, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, PruneReport,
+    PruneStep, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
+    VacuumOutcome,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,21 @@ pub enum Request {
     /// Gives a title.
     #[serde(rename = "session/rename")]
     SessionRename(SessionRenameParams),
+    /// Archives or pins a conversation, or the opposite.
+    #[serde(rename = "session/flags")]
+    SessionFlags(SessionFlagsParams),
+    /// Undoes the last turns. Nothing is deleted.
+    #[serde(rename = "session/undo")]
+    SessionUndo(SessionUndoParams),
+    /// Takes the last undo back, when nothing was written since.
+    #[serde(rename = "session/redo")]
+    SessionRedo(SessionRefParams),
+    /// Makes a new conversation that begins with what this one's model sees.
+    #[serde(rename = "session/branch")]
+    SessionBranch(SessionBranchParams),
+    /// Removes what is old by the rules of retention.
+    #[serde(rename = "session/prune")]
+    SessionPrune(SessionPruneParams),
     /// Deletes a conversation.
     #[serde(rename = "session/delete")]
     SessionDelete(SessionRefParams),
@@ -109,6 +125,22 @@ pub enum Response {
         /// The title after cleaning.
         title: String,
     },
+    /// Of `session/flags`: how it is marked now.
+    Flagged(ConversationFlags),
+    /// Of `session/undo`.
+    Undone(SessionUndoResponse),
+    /// Of `session/redo`.
+    Redone {
+        /// Rows that are back.
+        rows: u64,
+    },
+    /// Of `session/branch`.
+    Branched {
+        /// The new conversation.
+        conversation: ConversationId,
+    },
+    /// Of `session/prune`.
+    Pruned(PruneReport),
     /// Of `session/delete`.
     Deleted,
     /// Of `session/export`.
@@ -194,6 +226,9 @@ pub struct SessionResolveParams {
     /// An id, the unique beginning of one, or a title.
     #[serde(default)]
     pub name: Option<String>,
+    /// True refuses a title that several have: for what changes or removes the one that is meant.
+    #[serde(default)]
+    pub exact: bool,
 }
 
 /// What was found.
@@ -332,6 +367,59 @@ pub struct SessionReindexResponse {
     pub status: IndexStatus,
     /// Nothing is left to do; otherwise ask again.
     pub is_done: bool,
+}
+
+/// Params of `session/flags`; what is left out stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionFlagsParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// Put away, or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived: Option<bool>,
+    /// Kept at the top and never pruned, or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+}
+
+/// Params of `session/undo`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionUndoParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// How many inputs of the user; 0 counts as 1.
+    #[serde(default)]
+    pub turns: usize,
+}
+
+/// What an undo did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionUndoResponse {
+    /// Rows that the model does not see any more.
+    pub rows: u64,
+    /// The input that was undone, to be sent again or changed.
+    pub text: String,
+}
+
+/// Params of `session/branch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionBranchParams {
+    /// The conversation that it comes from.
+    pub conversation: ConversationId,
+    /// The title of the new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// Params of `session/prune`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionPruneParams {
+    /// How long a conversation must be idle, in days; the rule's own time when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days: Option<u32>,
+    /// Only say what would go.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// Params of `session/export`.

@@ -2,14 +2,15 @@
 
 use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
-    ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId, ConversationSummary, Fence, IdSource,
-    MessagePage, SearchQuery, Store, StoreError, StoredMessage, TitleSource, UuidIds, View,
+    ChangeKind, ChangeStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId,
+    ConversationSummary, Fence, FlagChange, IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved,
+    ResolvedBy, Rewind, SearchQuery, Store, StoreError, StoredMessage, TitleSource, UuidIds, View, ViewMark,
 };
 
 use crate::compose::Parts;
 use crate::protocol::{
     Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse,
-    SessionShowParams, SessionShowResponse,
+    SessionShowParams, SessionShowResponse, SessionUndoResponse,
 };
 use crate::service::store_error;
 
@@ -17,8 +18,8 @@ use crate::service::store_error;
 const LIST_DEFAULT: usize = 50;
 /// Hits of a search when the client names no number.
 const SEARCH_DEFAULT: usize = 20;
-/// Conversations that a name is looked for among.
-const RESOLVE_MAX: usize = 50;
+/// Milliseconds of a day.
+const DAY_MS: u64 = 86_400_000;
 /// Life of a lease that is taken for one edit, in milliseconds.
 const EDIT_LEASE_MS: u64 = 30_000;
 
@@ -66,6 +67,44 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
             let renamed = store.set_title(&fence, &params.title, TitleSource::User).await;
             store.release(&fence).await.map_err(failed)?;
             Ok(Response::Renamed { title: renamed.map_err(failed)? })
+        }
+        Request::SessionFlags(params) => {
+            let fence = edit(parts, store.as_ref(), &params.conversation).await?;
+            let change = FlagChange { archived: params.archived, pinned: params.pinned, hidden: None };
+            let done = store.set_flags(&fence, change).await;
+            store.release(&fence).await.map_err(failed)?;
+            done.map(Response::Flagged).map_err(failed)
+        }
+        Request::SessionUndo(params) => {
+            let fence = edit(parts, store.as_ref(), &params.conversation).await?;
+            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns).await;
+            store.release(&fence).await.map_err(failed)?;
+            done.map(Response::Undone).map_err(failed)
+        }
+        Request::SessionRedo(params) => {
+            let fence = edit(parts, store.as_ref(), &params.conversation).await?;
+            let done = redo(store.as_ref(), &fence, &params.conversation).await;
+            store.release(&fence).await.map_err(failed)?;
+            done.map(|rows| Response::Redone { rows }).map_err(failed)
+        }
+        Request::SessionBranch(params) => {
+            let from = store.conversation(&params.conversation).await.map_err(failed)?;
+            let ids: &dyn IdSource = &UuidIds;
+            let id = ids.conversation();
+            let conversation =
+                NewConversation { id: id.clone(), profile: from.profile, source: from.source, title: params.title };
+            let branch = NewBranch { conversation, from: params.conversation, view: View::Model, up_to: None };
+            store.branch(branch).await.map_err(failed)?;
+            Ok(Response::Branched { conversation: id })
+        }
+        Request::SessionPrune(params) => {
+            let rules = PruneRules {
+                idle_ms: params.days.map_or(PruneRules::default().idle_ms, |days| u64::from(days) * DAY_MS),
+                every_ms: 0,
+                dry_run: params.dry_run,
+                ..PruneRules::default()
+            };
+            store.prune(rules).await.map(Response::Pruned).map_err(failed)
         }
         Request::SessionDelete(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;
@@ -138,31 +177,24 @@ async fn resolve(store: &dyn Store, profile: &str, params: SessionResolveParams)
             }),
         };
     };
-    if ConversationId::parse(&name).is_ok() {
-        let filter = ConversationFilter { limit: RESOLVE_MAX, id_prefix: Some(name.clone()), ..of_profile(profile) };
-        let mut found = store.conversations(filter).await.map_err(failed)?;
-        if let Some(exact) = found.iter().position(|session| session.id.as_str() == name) {
-            return answer(found.swap_remove(exact), None);
+    let (by, candidates) = match store.resolve(&name, Some(profile)).await.map_err(failed)? {
+        Resolved::One { found, .. } => return answer(*found, None),
+        Resolved::Nothing => return Err(not_found(&name)),
+        Resolved::Many { by, candidates } => (by, candidates),
+    };
+    let mut candidates = candidates.into_iter();
+    match candidates.next() {
+        // Of several titles the newest is opened, but never changed or removed.
+        Some(first) if by == ResolvedBy::Title && !params.exact => {
+            let note = format!(
+                "{} sessions have this title; the one with the newest activity was taken ({})",
+                candidates.len() + 1,
+                first.id
+            );
+            answer(first, Some(note))
         }
-        match found.len() {
-            0 => {}
-            1 => return answer(found.swap_remove(0), None),
-            _ => return Err(ambiguous(&name, &found)),
-        }
+        first => Err(ambiguous(&name, &first.into_iter().chain(candidates).collect::<Vec<_>>())),
     }
-    let filter = ConversationFilter { limit: RESOLVE_MAX, title: Some(name.clone()), ..of_profile(profile) };
-    let mut titled = store.conversations(filter).await.map_err(failed)?;
-    if titled.is_empty() {
-        return Err(not_found(&name));
-    }
-    let note = (titled.len() > 1).then(|| {
-        format!(
-            "{} sessions have this title; the one with the newest activity was taken ({})",
-            titled.len(),
-            titled[0].id
-        )
-    });
-    answer(titled.swap_remove(0), note)
 }
 
 fn ambiguous(name: &str, found: &[ConversationSummary]) -> RpcError {
@@ -170,12 +202,51 @@ fn ambiguous(name: &str, found: &[ConversationSummary]) -> RpcError {
     RpcError {
         code: "HM0205".to_owned(),
         message: format!(
-            "{} session ids begin with {name:?}; write more of it (such as {})",
+            "{} sessions are meant by {name:?}; say which by its id (such as {})",
             found.len(),
             ids.join(", ")
         ),
         usage: true,
     }
+}
+
+/// What is undone or done again needs the rows as they are now.
+async fn undo(
+    store: &dyn Store,
+    fence: &Fence,
+    conversation: &ConversationId,
+    turns: usize,
+) -> Result<SessionUndoResponse, StoreError> {
+    let summary = store.conversation(conversation).await?;
+    let nothing = || StoreError::Invalid { detail: "there is nothing that could be undone".to_owned() };
+    let tip = summary.tip.ok_or_else(nothing)?;
+    let mut rows = Vec::new();
+    loop {
+        let after_seq = rows.last().map_or(0, |row: &StoredMessage| row.seq);
+        let page = MessagePage { after_seq, ..MessagePage::default() };
+        let more = store.messages(conversation, View::Model, page).await?;
+        let is_last = more.len() < page.limit;
+        rows.extend(more);
+        if is_last {
+            break;
+        }
+    }
+    let from = hermes_store::history::nth_last_user_turn(&rows, turns.max(1)).ok_or_else(nothing)?;
+    let text = from.content.clone();
+    let ids: &dyn IdSource = &UuidIds;
+    let rewind = Rewind { id: ids.change(), mark: ViewMark::of(tip, &rows), from: from.id.clone() };
+    let change = store.rewind(fence, rewind).await?;
+    Ok(SessionUndoResponse { rows: change.rows, text })
+}
+
+/// Takes the last undo back.
+async fn redo(store: &dyn Store, fence: &Fence, conversation: &ConversationId) -> Result<u64, StoreError> {
+    let changes = store.changes(conversation).await?;
+    let last = changes.iter().rev().find(|change| change.status == ChangeStatus::Applied);
+    let last = last.filter(|change| change.kind == ChangeKind::Rewind);
+    let last =
+        last.ok_or_else(|| StoreError::Invalid { detail: "there is no undo that could be taken back".to_owned() })?;
+    store.restore(fence, &last.id).await.map(|change| change.rows)
 }
 
 async fn show(store: &dyn Store, params: SessionShowParams) -> Result<Response, RpcError> {

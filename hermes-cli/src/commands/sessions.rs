@@ -4,8 +4,9 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationId, ConversationSummary, Request, Response, Role, SearchOrder, SessionExportParams, SessionRefParams,
-    SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams,
+    ConversationId, ConversationSummary, PruneStep, Request, Response, Role, SearchOrder, SessionBranchParams,
+    SessionExportParams, SessionFlagsParams, SessionPruneParams, SessionRefParams, SessionReindexParams,
+    SessionRenameParams, SessionSearchParams, SessionShowParams, SessionUndoParams,
 };
 
 use crate::context::Context;
@@ -87,6 +88,57 @@ enum What {
         /// The file; it must not exist yet. Stdout when left out
         #[arg(short = 'o', long, value_name = "FILE")]
         output: Option<PathBuf>,
+    },
+    /// Put a session away; it is kept and found with --archived
+    Archive {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// Bring it back
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Keep a session at hand: it is never pruned
+    Pin {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// Let it go
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Make a new session that begins where this one is
+    Branch {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// Its title
+        #[arg(long)]
+        title: Option<String>,
+    },
+    /// Undo the last inputs with all that came of them in the session (not what tools did)
+    Undo {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// How many inputs
+        #[arg(default_value_t = 1)]
+        turns: usize,
+    },
+    /// Take the last undo back, when nothing was written since
+    Redo {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+    },
+    /// Remove ended sessions that nobody used for long
+    Prune {
+        /// Only say what would go
+        #[arg(long)]
+        dry_run: bool,
+        /// How long, in days
+        #[arg(long, value_name = "N")]
+        days: Option<u32>,
     },
     /// Delete a session. Asks first
     Delete {
@@ -238,8 +290,40 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             }
         }
         What::Reindex { resume } => reindex(link, resume, out).await?,
+        What::Archive { name, undo } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionFlagsParams { conversation, archived: Some(!undo), pinned: None };
+            request!(link, Request::SessionFlags(params), Response::Flagged(_) => ())?;
+            writeln!(out, "{}", if undo { "The session is back." } else { "The session is put away." })?;
+        }
+        What::Pin { name, undo } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionFlagsParams { conversation, archived: None, pinned: Some(!undo) };
+            request!(link, Request::SessionFlags(params), Response::Flagged(_) => ())?;
+            writeln!(out, "{}", if undo { "The session is not pinned any more." } else { "The session is pinned." })?;
+        }
+        What::Branch { name, title } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionBranchParams { conversation, title };
+            let new =
+                request!(link, Request::SessionBranch(params), Response::Branched { conversation } => conversation)?;
+            writeln!(out, "{new}")?;
+        }
+        What::Undo { name, turns } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionUndoParams { conversation, turns };
+            let done = request!(link, Request::SessionUndo(params), Response::Undone(done) => done)?;
+            writeln!(out, "{} rows are undone; the input was: {}", done.rows, one_line(&done.text, width))?;
+        }
+        What::Redo { name } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionRefParams { conversation };
+            let rows = request!(link, Request::SessionRedo(params), Response::Redone { rows } => rows)?;
+            writeln!(out, "{rows} rows are back.")?;
+        }
+        What::Prune { dry_run, days } => prune(link, SessionPruneParams { days, dry_run }, width, out).await?,
         What::Rename { name, title } => {
-            let conversation = resolve(link, &name).await?.id;
+            let conversation = link.find_exactly(&name).await?.id;
             let params = SessionRenameParams { conversation, title };
             let title = request!(link, Request::SessionRename(params), Response::Renamed { title } => title)?;
             writeln!(out, "The title is now: {}", one_line(&title, width))?;
@@ -255,7 +339,7 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             }
         }
         What::Delete { name, yes } => {
-            let session = resolve(link, &name).await?;
+            let session = link.find_exactly(&name).await?;
             if !yes && !confirmed(session.clone(), width).await? {
                 eprintln!("Nothing was deleted.");
                 return Ok(Exit::Answered);
@@ -266,6 +350,31 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
     }
     out.flush()?;
     Ok(Exit::Answered)
+}
+
+/// One line for each conversation that a rule applies to, until nothing is left for it.
+async fn prune(link: &mut Link, params: SessionPruneParams, width: usize, out: &mut dyn Write) -> Result<(), Fault> {
+    let mut count = 0;
+    loop {
+        let report = request!(link, Request::SessionPrune(params.clone()), Response::Pruned(report) => report)?;
+        for one in &report.done {
+            let step = match one.step {
+                PruneStep::Removed => "removed",
+                PruneStep::Empty => "removed, empty",
+                PruneStep::Ended => "ended",
+                PruneStep::Archived => "archived",
+            };
+            let title = one_line(one.title.as_deref().unwrap_or("-"), width.saturating_sub(60).max(20));
+            writeln!(out, "{} {step} ({} rows) {title}", one.conversation, one.messages)?;
+            count += 1;
+        }
+        // What is only said would be said again.
+        if !report.has_more || params.dry_run {
+            break;
+        }
+    }
+    let would = if params.dry_run { "would be" } else { "were" };
+    Ok(writeln!(out, "{count} sessions {would} removed, ended or archived.")?)
 }
 
 async fn resolve(link: &Link, name: &str) -> Result<ConversationSummary, Fault> {

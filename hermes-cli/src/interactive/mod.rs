@@ -95,7 +95,7 @@ async fn say(room: &mut Room<'_>, session: &mut Option<ConversationSummary>, tex
     if session.is_none() {
         // A new conversation: from now on it is this one.
         let name = Some(conversation.to_string());
-        let params = SessionResolveParams { last: false, name };
+        let params = SessionResolveParams { last: false, name, exact: false };
         let found = request!(room.link, Request::SessionResolve(params), Response::SessionResolved(found) => found);
         match found {
             Ok(found) => *session = Some(found.session),

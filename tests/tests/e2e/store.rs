@@ -80,3 +80,36 @@ async fn a_store_in_postgresql_is_gone_on_with_by_another_process() {
     let backup = home.run(&["store", "backup", "x.db"]).await.unwrap();
     assert!(backup.code == Some(2) && backup.stderr.contains("pg_dump"), "{backup:?}");
 }
+
+#[tokio::test]
+async fn sessions_are_undone_done_again_branched_marked_and_named_exactly() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    talk(&home, "RUN_TOOLS 1 #103").await;
+    ok(&home, &["-c", "-z", "hello"]).await;
+    let list = ok(&home, &["sessions", "list", "--json"]).await;
+    let id = serde_json::from_str::<serde_json::Value>(list.lines().next().unwrap()).unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let before = ok(&home, &["sessions", "export", &id, "--format", "md"]).await;
+    let told = ok(&home, &["sessions", "undo", &id]).await;
+    assert!(told.contains("2 rows are undone; the input was: hello"), "{told}");
+    assert_ne!(ok(&home, &["sessions", "export", &id, "--format", "md"]).await, before);
+    ok(&home, &["sessions", "redo", &id]).await;
+    let again = ok(&home, &["sessions", "export", &id, "--format", "md"]).await;
+    assert_eq!(again.lines().count(), before.lines().count());
+    let branch = ok(&home, &["sessions", "branch", &id, "--title", "twice"]).await;
+    let next = home.run(&["--resume", branch.trim(), "-z", "hello"]).await.unwrap();
+    assert_eq!((next.code, next.stdout.trim()), (Some(0), "ok, short answer"), "{next:?}");
+    assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
+    ok(&home, &["sessions", "rename", &id, "twice"]).await;
+    let refused = home.run(&["sessions", "delete", "twice", "--yes"]).await.unwrap();
+    assert!(refused.code == Some(2) && refused.stderr.contains("HM0205"), "{refused:?}");
+    ok(&home, &["sessions", "archive", &id]).await;
+    ok(&home, &["sessions", "archive", &id, "--undo"]).await;
+    ok(&home, &["sessions", "pin", &id]).await;
+    assert!(ok(&home, &["sessions", "prune", "--dry-run"]).await.contains("0 sessions would be"));
+    ok(&home, &["sessions", "delete", &id, "--yes"]).await;
+    assert!(ok(&home, &["store", "check"]).await.contains("Everything is as it must be."));
+}
