@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::future::Future;
@@ -15,6 +17,7 @@ use async_trait::async_trait;
 use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::fault::{Fault, Faults};
 use hermes_store::memory::MemoryStore;
+use hermes_store::postgres::{OwnershipClock, PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{
     AdmissionOutcome, CallId, CallOutcome, CallResult, ChangeId, ClaimOutcome, ClaimPolicy, ClaimRequest, Compaction,
@@ -23,6 +26,8 @@ use hermes_store::{
     PruneRules, ReplaySafety, Rewind, Role, Rotation, Round, SessionId, Store, StoreError, TakeLock, TitleSource,
     TurnEnd, TurnId, UsageDelta, View, ViewMark, ViewRow,
 };
+
+use support::TestSchema;
 
 const TTL_MS: u64 = 300_000;
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -421,6 +426,20 @@ impl Storage for Sqlite {
     }
 }
 
+struct Postgres(TestSchema);
+
+#[async_trait]
+impl Storage for Postgres {
+    async fn open(&self, faults: &Faults) -> Arc<dyn Store> {
+        let options = PostgresOptions {
+            faults: faults.clone(),
+            clock: OwnershipClock::Given(Arc::new(ManualClock::at(NOW_MS))),
+            ..self.0.options()
+        };
+        Arc::new(PostgresStore::connect(options).await.unwrap())
+    }
+}
+
 struct Memory(MemoryStore);
 
 #[async_trait]
@@ -527,6 +546,13 @@ fn without_counts(text: &str) -> String {
 async fn i17_every_operation_with_every_fault_on_sqlite() {
     for operation in OPERATIONS {
         check(operation, &|| Box::new(Sqlite(tempfile::tempdir().unwrap()))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i17_every_operation_with_every_fault_on_postgres() {
+    for operation in OPERATIONS {
+        check(operation, &|| Box::new(Postgres(TestSchema::new()))).await;
     }
 }
 
