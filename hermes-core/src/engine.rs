@@ -263,6 +263,20 @@ impl Inner {
         windows.insert((model.provider.clone(), model.model.clone()), tokens);
     }
 
+    /// Makes this owner known, once. A beat waits for a locked database only as long as one beat is worth; the first one
+    /// stands before an input and waits as long as that would (S47).
+    async fn register(&self) -> Result<(), StoreError> {
+        let patience_ms = i64::try_from(hermes_store::limits::SQLITE_BUSY_MS).unwrap_or(i64::MAX);
+        let give_up_ms = self.clock.now_ms().saturating_add(patience_ms);
+        while !self.registered.load(Ordering::Acquire) {
+            match self.heartbeat().await {
+                Err(StoreError::Busy { .. }) if self.clock.now_ms() < give_up_ms => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
     async fn heartbeat(&self) -> Result<(), StoreError> {
         self.store.heartbeat(&self.owner).await?;
         self.registered.store(true, Ordering::Release);
@@ -363,9 +377,7 @@ impl Engine {
         if text.len() > limits::INPUT_MAX_BYTES {
             return Err(EngineError::InputTooLarge { bytes: text.len(), max: limits::INPUT_MAX_BYTES });
         }
-        if !inner.registered.load(Ordering::Acquire) {
-            inner.heartbeat().await?;
-        }
+        inner.register().await?;
         let conversation = submission.conversation.clone().unwrap_or_else(|| inner.ids().conversation());
         let admission = NewAdmission {
             id: inner.ids().admission(),
@@ -455,9 +467,7 @@ impl Engine {
     }
 
     async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-        if !self.inner.registered.load(Ordering::Acquire) {
-            self.inner.heartbeat().await?;
-        }
+        self.inner.register().await?;
         let beat = self.inner.beat();
         futures::pin_mut!(work, beat);
         match futures::future::select(work, beat).await {

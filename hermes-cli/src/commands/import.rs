@@ -22,13 +22,14 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
-    let path = absolute(&args.path)?;
+    let Args { path, json } = args;
+    let path = absolute(&path)?;
     let select = context.session.select.clone();
     context.ask(&select, false, async |link| {
         let params = StorePathParams { path: path.clone() };
         let report = request!(link, Request::StoreImport(params), Response::Imported(report) => report)?;
         let mut out = io::stdout().lock();
-        if args.json || context.json {
+        if json || context.json {
             context.write_json(&mut out, &report)?;
         } else {
             write(&mut out, &report)?;

@@ -53,13 +53,14 @@ enum What {
 }
 
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
-    if let What::Restore { yes: false, .. } = args.what {
+    let Args { what } = args;
+    if let What::Restore { yes: false, .. } = what {
         return Err(Fault::Usage(
             "a restore puts another file in the place of the store; say that you mean it with --yes".to_owned(),
         ));
     }
     let select = context.session.select.clone();
-    context.ask(&select, false, async |link| execute(&args.what, link, context, &mut io::stdout().lock()).await)
+    context.ask(&select, false, async |link| execute(&what, link, context, &mut io::stdout().lock()).await)
 }
 
 async fn execute(what: &What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
