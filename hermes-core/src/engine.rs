@@ -267,10 +267,14 @@ impl Inner {
     /// stands before an input and waits as long as that would (S47).
     async fn register(&self) -> Result<(), StoreError> {
         let patience_ms = i64::try_from(hermes_store::limits::SQLITE_BUSY_MS).unwrap_or(i64::MAX);
-        let give_up_ms = self.clock.now_ms().saturating_add(patience_ms);
+        let begun_ms = self.clock.now_ms();
         while !self.registered.load(Ordering::Acquire) {
+            let waited_ms = self.clock.now_ms().saturating_sub(begun_ms);
             match self.heartbeat().await {
-                Err(StoreError::Busy { .. }) if self.clock.now_ms() < give_up_ms => {}
+                Err(StoreError::Busy { .. }) if waited_ms < patience_ms => {}
+                Err(StoreError::Busy { .. }) => {
+                    return Err(StoreError::Busy { waited_ms: u64::try_from(waited_ms).unwrap_or_default() });
+                }
                 done => done?,
             }
         }
