@@ -59,7 +59,7 @@ impl MessageRef {
     }
 
     /// Reads the stored form back.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn from_parts(kind: &str, id: &str) -> Option<Self> {
         match kind {
             "platform" => Some(Self::Platform(id.to_owned())),

@@ -194,7 +194,7 @@ pub(crate) fn preview(content: &str) -> Option<String> {
 }
 
 /// The preview that these rows give to a conversation that has none.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) fn preview_of<'a>(rows: impl Iterator<Item = &'a NewMessage>) -> Option<String> {
     rows.filter(|row| row.role == Role::User && is_shown(row.kind)).find_map(|row| preview(&row.content))
 }

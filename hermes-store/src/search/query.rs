@@ -21,6 +21,7 @@ use crate::message::Role;
 use super::text::{self, Word};
 
 /// Letters of one entry of an index of parts of words.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 const GRAM_CHARS: usize = 3;
 /// Words of a snippet before the first match.
 const LEAD_WORDS: usize = SNIPPET_WORDS / 4;
@@ -244,6 +245,7 @@ impl Parsed {
     }
 
     /// One condition for each clause; nothing when one of them has none.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     fn combine<T>(&self, condition: impl Fn(&Clause) -> Option<T>) -> Option<Vec<T>> {
         self.any.iter().map(condition).collect()
     }

@@ -160,6 +160,7 @@ pub(crate) fn words(text: &str) -> Vec<Word> {
 }
 
 /// The words of a text with spaces between, as an index takes them.
+#[cfg(any(feature = "sqlite", test))]
 pub(crate) fn joined(words: &[Word]) -> String {
     let mut out = String::with_capacity(words.iter().map(|word| word.text.len() + 1).sum());
     for word in words {
