@@ -215,6 +215,12 @@ pub const APPROVAL_SUBJECT_MAX_BYTES: usize = 64 * 1024;
 /// Most choices of a question, and most principals that may answer it.
 pub const APPROVAL_WORDS_MAX: usize = 64;
 
+/// COMMITs after which the log of a SQLite file is moved into the file (the Python program's number).
+pub const CHECKPOINT_EVERY_COMMITS: u64 = 50;
+/// Pages of the log from which on the writer itself moves the last of them, so that the log begins anew (8 MiB).
+pub const WAL_REST_PAGES: i64 = 2_048;
+/// Size to which the log is cut when it begins anew (the Python program's number).
+pub const WAL_KEEP_BYTES: u64 = 64 * 1024 * 1024;
 /// Prompts that a check hashes in one page.
 pub const CHECK_PAGE_PROMPTS: usize = 100;
 /// A vacuum is worth its time when more than this share of the file is free (the Python program's limit).

@@ -312,3 +312,22 @@ async fn s47_a_writer_waits_for_another_process_lock() {
     lock.rollback().await.unwrap();
     writer.await.unwrap().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_moved_into_the_file_while_writes_go_on() {
+    const WRITES: usize = 1_500;
+    const PAYLOAD_BYTES: usize = 40_000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hermes.db");
+    let store = open(&path).await;
+    for number in 0..WRITES {
+        let name = format!("c{}", number % 5);
+        let accepted = input(&name, &format!("r{number}"), &"x".repeat(PAYLOAD_BYTES));
+        store.create_and_admit(new_conversation(&name), accepted).await.unwrap();
+    }
+    let log = std::fs::metadata(dir.path().join("hermes.db-wal")).unwrap().len();
+    let written = (WRITES * PAYLOAD_BYTES) as u64;
+    // A log that nobody moves has nearly twice that, with its whole pages.
+    assert!(log < written, "the log has {log} bytes after {written} were written");
+    store.close().await;
+}

@@ -71,16 +71,16 @@ async fn check_transcript(home: &Home, effects: &[String], report: &mut Report) 
     let calls: Vec<&str> = rows
         .iter()
         .flat_map(|row| row["calls"].as_array().into_iter().flatten())
-        .filter_map(|call| call["call"].as_str())
+        .filter_map(|call| call["id"].as_str())
         .collect();
     let results: Vec<&Value> = rows.iter().filter(|row| row["role"] == "tool").collect();
     ensure!(calls.len() == results.len(), "{} calls, {} results", calls.len(), results.len());
     ensure!(calls.len() == ROUNDS, "{} calls", calls.len());
     for (call, result) in calls.iter().zip(&results) {
-        ensure!(result["call"] == **call, "{call} is answered by {result}");
+        ensure!(result["answers"]["call"] == **call, "{call} is answered by {result}");
     }
-    let lost = results.iter().filter(|row| row["outcome"] == "outcome_unknown").count();
-    let skipped = results.iter().filter(|row| row["outcome"] == "skipped").count();
+    let lost = results.iter().filter(|row| row["answers"]["outcome"] == "outcome_unknown").count();
+    let skipped = results.iter().filter(|row| row["answers"]["outcome"] == "skipped").count();
     ensure!(
         effects.len() + lost + skipped >= ROUNDS && effects.len() + skipped <= ROUNDS,
         "{} effects, {lost} unknown, {skipped} not run",

@@ -30,7 +30,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::StoreError;
 use crate::ids::ConversationId;
-use crate::limits::{BATCH_MAX_MS, SQLITE_BUSY_MS, STATEMENTS_MAX, WRITE_QUEUE_MAX};
+use crate::limits::{BATCH_MAX_MS, SQLITE_BUSY_MS, STATEMENTS_MAX, WAL_KEEP_BYTES, WRITE_QUEUE_MAX};
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
@@ -238,6 +238,9 @@ fn connect_options(options: &SqliteOptions) -> SqliteConnectOptions {
         .foreign_keys(true)
         .busy_timeout(Duration::from_millis(LOCK_WAIT_MS))
         .statement_cache_capacity(STATEMENTS_MAX)
+        // No COMMIT does the work of a checkpoint: the writer has somebody for it.
+        .pragma("wal_autocheckpoint", "0")
+        .pragma("journal_size_limit", WAL_KEEP_BYTES.to_string())
         .synchronous(match options.synchronous {
             Synchronous::Full => SqliteSynchronous::Full,
             Synchronous::Normal => SqliteSynchronous::Normal,

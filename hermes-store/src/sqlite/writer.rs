@@ -11,24 +11,26 @@
 //! Nobody waits for company: a batch is whoever queued up while the COMMIT before it ran. A single writer pays one
 //! BEGIN and one COMMIT, as it would alone.
 //!
+//! No COMMIT moves the log into the file: a checkpoint has a connection of its own, so that no turn waits for one.
+//!
 //! An error by which SQLite rolls back everything by itself (a full disk, a failing one) takes the savepoints with it.
 //! The next statement of the owner then fails, and with it the whole batch: all of its members are told to repeat, and
 //! nothing of it is stored. The connection is opened anew after every such error.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 
 use super::errors::{is_busy, map, map_commit};
 use super::guard::{self, Identity};
 use super::write::{BEGIN, Loan, Verdict, jitter};
 use crate::error::StoreError;
-use crate::limits::BATCH_MAX_WRITES;
+use crate::limits::{BATCH_MAX_WRITES, CHECKPOINT_EVERY_COMMITS, WAL_REST_PAGES};
 use crate::time::Clock;
 
 const COMMIT: &str = "COMMIT";
@@ -37,6 +39,7 @@ const SAVE: &str = "SAVEPOINT member";
 /// Both in one message to the connection's thread.
 const SAVE_NEXT: &str = "RELEASE member; SAVEPOINT member";
 const UNDO: &str = "ROLLBACK TO member";
+const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
 /// How a transaction ended.
 pub(super) type Told = Result<(), StoreError>;
@@ -144,7 +147,23 @@ impl Writer {
     pub(super) async fn run(mut self, conn: SqliteConnection) {
         let mut conn = Some(Arc::new(Mutex::new(conn)));
         let mut closing = Vec::new();
+        let (due, dues) = mpsc::channel(1);
+        let rest = Arc::new(AtomicBool::new(false));
+        let checkpoints = tokio::spawn(checkpoint(dues, self.connect.clone(), Arc::clone(&rest)));
+        let mut checkpointed = 0;
         while let Some(request) = self.queue.recv().await {
+            let commits = self.commits.load(Ordering::Relaxed);
+            if commits.saturating_sub(checkpointed) >= CHECKPOINT_EVERY_COMMITS {
+                checkpointed = commits;
+                // One that is under way is enough.
+                let _ = due.try_send(());
+            }
+            if rest.swap(false, Ordering::Relaxed)
+                && let Some(conn) = &conn
+                && let Err(error) = sqlx::query(CHECKPOINT).execute(&mut *conn.lock().await).await
+            {
+                tracing::debug!("the rest of a checkpoint failed: {error}");
+            }
             match request {
                 // Whoever asked before is served; nobody can ask any more.
                 Request::Close(done) => {
@@ -154,6 +173,8 @@ impl Writer {
                 Request::Lend(reply) => conn = self.serve(conn, reply, &mut closing).await,
             }
         }
+        drop(due);
+        let _ = checkpoints.await;
         close(conn).await;
         for done in closing {
             let _ = done.send(());
@@ -260,6 +281,38 @@ impl Writer {
     async fn open(&self) -> Result<Held, StoreError> {
         guard::check(self.path.clone(), self.identity).await?;
         Ok(Arc::new(Mutex::new(self.connect.connect().await.map_err(map)?)))
+    }
+}
+
+/// Moves what was committed from the log into the file, on a connection of its own: no COMMIT waits for it, and it waits
+/// for nobody (PASSIVE). Ends with the writer.
+///
+/// While writes go on, the log is never wholly in the file, and only a log that is begins anew. When it has grown large,
+/// `rest` asks the writer to move the little that is left between two batches.
+async fn checkpoint(mut due: mpsc::Receiver<()>, connect: SqliteConnectOptions, rest: Arc<AtomicBool>) {
+    let mut conn: Option<SqliteConnection> = None;
+    while due.recv().await.is_some() {
+        let mut open = match conn.take() {
+            Some(open) => open,
+            None => match connect.connect().await {
+                Ok(open) => open,
+                Err(error) => {
+                    tracing::debug!("no connection for a checkpoint: {error}");
+                    continue;
+                }
+            },
+        };
+        match sqlx::query(CHECKPOINT).fetch_one(&mut open).await.and_then(|row| row.try_get::<i64, _>(1)) {
+            Ok(pages) => {
+                conn = Some(open);
+                rest.store(pages >= WAL_REST_PAGES, Ordering::Relaxed);
+            }
+            // The log grows until the next one succeeds; nothing is lost.
+            Err(error) => tracing::debug!("a checkpoint failed: {error}"),
+        }
+    }
+    if let Some(open) = conn {
+        let _ = open.close().await;
     }
 }
 
