@@ -13,6 +13,7 @@ mod history;
 mod inputs;
 mod listing;
 mod ownership;
+mod retention;
 mod search;
 mod transcript;
 mod transfer;
@@ -158,6 +159,15 @@ cases! {
     history::s38_history_is_not_changed_under_an_input,
     history::s37_a_branch_goes_its_own_way,
     history::i08_a_deleted_history_leaves_nothing_behind,
+    retention::flags_stay_until_they_are_changed,
+    retention::an_ended_conversation_is_opened_by_its_next_input,
+    retention::pages_of_a_list_lose_nothing,
+    retention::lists_are_narrowed_by_what_is_asked,
+    retention::s36_every_id_of_a_lineage_leads_to_one_tip,
+    retention::an_ambiguous_name_is_told_with_its_candidates,
+    retention::s39_what_is_kept_is_never_pruned,
+    retention::pruning_goes_on_where_its_limit_stopped_it,
+    retention::empty_conversations_go_and_idle_ones_are_put_aside,
     work::s41_receipts_come_in_order_and_once,
     work::s41_a_receipt_is_answered_after_the_end,
     work::s42_an_adoption_needs_secret_and_generation,
