@@ -21,10 +21,10 @@ use crate::turn::TurnEnd;
 const CREATE: &str = "INSERT INTO conversations (id, profile, source, title, title_source, revision, token, generation, \
      seq, place, lease_expires_ms, lease_ttl_ms, freed_ms, message_count, created_ms, activity_ms) \
      SELECT $1, $2, $3, $4, $5, 0, \
-     COALESCE((SELECT token FROM tombstones WHERE id = $1), 0), \
-     COALESCE((SELECT generation FROM tombstones WHERE id = $1), 0), \
-     COALESCE((SELECT seq FROM tombstones WHERE id = $1), 0), \
-     COALESCE((SELECT place FROM tombstones WHERE id = $1), 0), \
+     COALESCE((SELECT MAX(token) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
+     COALESCE((SELECT MAX(generation) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
+     COALESCE((SELECT MAX(seq) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
+     COALESCE((SELECT MAX(place) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
      0, 0, $6, 0, $6, $6 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING";
 
 /// Takes the row of the conversation, gives a place, and counts those who wait.
