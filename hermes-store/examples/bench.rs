@@ -84,7 +84,7 @@ async fn begin(store: &dyn Store) -> (Fence, TurnId) {
         prompt: PromptSnapshot::new(&b"prompt"[..]),
         tools: PromptSnapshot::new(&b"[]"[..]),
     };
-    store.open_session(&fence, &turn, session, None, vec![row()]).await.unwrap();
+    store.open_session(&fence, &turn, session, vec![row()]).await.unwrap();
     (fence, turn)
 }
 

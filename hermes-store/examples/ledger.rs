@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tools: PromptSnapshot::new("[]".as_bytes().to_vec()),
     };
     let user = NewMessage::text(ids.message(), Role::User, admission.payload);
-    store.open_session(&fence, &turn, session, None, vec![user]).await?;
+    store.open_session(&fence, &turn, session, vec![user]).await?;
 
     // Recorded before it runs, settled after it ran: a crash in between is seen as what it is.
     let call = NewCall {

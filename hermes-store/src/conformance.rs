@@ -445,7 +445,7 @@ impl World {
         let rows = vec![text(&self.fresh("user"), Role::User, "hello")];
         if self.store.conversation(&conv(conversation)).await.unwrap().tip.is_none() {
             let new = session(conversation, None, conversation);
-            self.store.open_session(&fence, &turn, new, None, rows).await.unwrap();
+            self.store.open_session(&fence, &turn, new, rows).await.unwrap();
         } else {
             self.store.append(&fence, &turn, rows, None).await.unwrap();
         }

@@ -9,6 +9,7 @@ pub const ALL: &[&Machine] = &[
     &crate::ADMISSION_MACHINE,
     &crate::TURN_MACHINE,
     &crate::CALL_MACHINE,
+    &crate::CONVERSATION_MACHINE,
     &crate::CHANGE_MACHINE,
     &crate::LOCK_MACHINE,
     &crate::WORKER_MACHINE,
@@ -84,6 +85,7 @@ mod tests {
     total!(admissions_are_total, crate::ADMISSION_MACHINE, AdmissionStatus, AdmissionEvent);
     total!(turns_are_total, crate::TURN_MACHINE, TurnStatus, TurnEvent);
     total!(calls_are_total, crate::CALL_MACHINE, JournalState, JournalEvent);
+    total!(conversations_are_total, crate::CONVERSATION_MACHINE, ConversationStatus, ConversationEvent);
     total!(changes_are_total, crate::CHANGE_MACHINE, ChangeStatus, ChangeEvent);
     total!(locks_are_total, crate::LOCK_MACHINE, LockState, LockEvent);
     total!(workers_are_total, crate::WORKER_MACHINE, WorkerState, WorkerEvent);

@@ -167,7 +167,6 @@ pub trait TranscriptStore: Send + Sync {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError>;
 

@@ -138,7 +138,7 @@ operations! {
         s.settle_turn(at.fence(), &at.turn, end("completed"), true);
     lose_turn at Started, again Again::Fine => |s, at| s.lose_turn(at.fence(), &at.turn);
     open_session at Claimed, again Again::Fine => |s, at|
-        s.open_session(at.fence(), &at.turn, session("m"), None, vec![row("u1", Role::User)]);
+        s.open_session(at.fence(), &at.turn, session("m"), vec![row("u1", Role::User)]);
     change_session at Opened, again Again::Fine => |s, at|
         s.change_session(at.fence(), &at.turn, session("other"));
     append at Settled, again Again::Fine => |s, at|
@@ -331,7 +331,7 @@ async fn prepare(s: &dyn Store, stage: Stage) -> At {
     if stage == Stage::Claimed {
         return at;
     }
-    s.open_session(&fence, &turn, session("m"), None, vec![row("u1", Role::User)]).await.unwrap();
+    s.open_session(&fence, &turn, session("m"), vec![row("u1", Role::User)]).await.unwrap();
     if stage == Stage::Opened {
         // Something for the steers to take.
         s.admit(NewAdmission { intent: Intent::Steer, ..input("c", "steer", "left") }).await.unwrap();

@@ -52,7 +52,7 @@ async fn talk(store: &dyn Store, name: &str) {
         tools: PromptSnapshot::new(&b"[]"[..]),
     };
     let user = row(&format!("{name}-u"), Role::User, "line one\nline \u{2028} two \" \\ \u{0} 漢字");
-    store.open_session(&fence, &turn, session, None, vec![user]).await.unwrap();
+    store.open_session(&fence, &turn, session, vec![user]).await.unwrap();
     let call = NewCall {
         call: CallId::parse(&format!("{name}-call")).unwrap(),
         result: MessageId::parse(&format!("{name}-result")).unwrap(),

@@ -253,9 +253,7 @@ impl Side {
                 show(s.settle_turn(&fence, &turn, end, release).await)
             }
             Op::Lose { .. } => show(s.lose_turn(&fence, &turn).await),
-            Op::Open { child, .. } => {
-                show(s.open_session(&fence, &turn, session(&c, child), Some("compression"), vec![]).await)
-            }
+            Op::Open { child, .. } => show(s.open_session(&fence, &turn, session(&c, child), vec![]).await),
             Op::Append { row, content, hidden, usage: attempt, .. } => {
                 let role = if row % 2 == 0 { Role::User } else { Role::Assistant };
                 let id = MessageId::parse(&format!("{c}-m{row}")).unwrap();

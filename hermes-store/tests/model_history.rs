@@ -229,7 +229,7 @@ impl Side {
             show(s.append(fence, turn, vec![question], None).await)
         } else {
             let first = session(fence.conversation().first_session(), None, "first");
-            show(s.open_session(fence, turn, first, None, vec![question]).await)
+            show(s.open_session(fence, turn, first, vec![question]).await)
         };
         if calls > 0 {
             let call = |number: u8| CallId::parse(&format!("k{number}-{step}")).unwrap();

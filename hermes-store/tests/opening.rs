@@ -64,7 +64,7 @@ async fn fill(store: &dyn Store, conversations: usize, rows: usize) {
         let row = |at: usize| {
             NewMessage::text(MessageId::parse(&format!("m{number}-{at}")).unwrap(), Role::User, "x".repeat(300))
         };
-        store.open_session(&fence, &turn, session, None, (0..rows).map(row).collect()).await.unwrap();
+        store.open_session(&fence, &turn, session, (0..rows).map(row).collect()).await.unwrap();
     }
 }
 

@@ -75,7 +75,7 @@ async fn holding(store: &PostgresStore, who: &str) -> (Fence, TurnId) {
         panic!("no turn")
     };
     let turn = admission.receipt.turn.unwrap();
-    store.open_session(&fence, &turn, session(), None, vec![row("at work")]).await.unwrap();
+    store.open_session(&fence, &turn, session(), vec![row("at work")]).await.unwrap();
     (fence, turn)
 }
 
@@ -124,7 +124,7 @@ async fn crowd_child(store: &PostgresStore, name: &str) {
                 let turn = admission.receipt.turn.clone().unwrap();
                 let row = row(&format!("{} by {name}", admission.request_id));
                 if store.conversation(&conversation()).await.unwrap().tip.is_none() {
-                    store.open_session(&fence, &turn, session(), None, vec![row]).await.unwrap();
+                    store.open_session(&fence, &turn, session(), vec![row]).await.unwrap();
                 } else {
                     store.append(&fence, &turn, vec![row], None).await.unwrap();
                 }

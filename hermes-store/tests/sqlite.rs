@@ -103,7 +103,7 @@ async fn crowd_child(path: &Path, name: &str) {
                 let text = format!("{} by {name}", admission.request_id);
                 let row = NewMessage::text((&UuidIds as &dyn IdSource).message(), Role::User, text);
                 if store.conversation(&conversation()).await.unwrap().tip.is_none() {
-                    store.open_session(&fence, &turn, session(), None, vec![row]).await.unwrap();
+                    store.open_session(&fence, &turn, session(), vec![row]).await.unwrap();
                 } else {
                     store.append(&fence, &turn, vec![row], None).await.unwrap();
                 }
@@ -129,7 +129,7 @@ async fn holder_child(path: &Path, name: &str) {
     };
     let row = NewMessage::text((&UuidIds as &dyn IdSource).message(), Role::User, "at work");
     let turn = admission.receipt.turn.unwrap();
-    store.open_session(&fence, &turn, session(), None, vec![row]).await.unwrap();
+    store.open_session(&fence, &turn, session(), vec![row]).await.unwrap();
     std::future::pending::<()>().await;
 }
 
@@ -265,7 +265,7 @@ async fn a_damaged_prompt_is_never_handed_out() {
     let ClaimOutcome::Turn { fence, admission, .. } = store.claim(claim("a", ClaimPolicy::Any)).await.unwrap() else {
         panic!("no turn")
     };
-    store.open_session(&fence, &admission.receipt.turn.unwrap(), session(), None, vec![]).await.unwrap();
+    store.open_session(&fence, &admission.receipt.turn.unwrap(), session(), vec![]).await.unwrap();
     let hash = PromptSnapshot::new(&b"prompt"[..]).hash().clone();
     assert!(store.prompt(&hash).await.is_ok());
     run_sql(&path, "UPDATE prompts SET bytes = x'00' WHERE bytes = CAST('prompt' AS BLOB)").await;

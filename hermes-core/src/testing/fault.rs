@@ -209,10 +209,9 @@ impl TranscriptStore for FaultStore {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
-        self.write(self.inner.open_session(fence, turn, session, parent_end, rows)).await
+        self.write(self.inner.open_session(fence, turn, session, rows)).await
     }
 
     async fn change_session(&self, fence: &Fence, turn: &TurnId, session: NewSession) -> Result<(), StoreError> {

@@ -75,8 +75,7 @@ impl Turn<'_> {
         };
         let id = session.id.clone();
         let rows = vec![self.user_row()?];
-        self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), None, rows.clone()))
-            .await?;
+        self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), rows.clone())).await?;
         self.system = prompt.bytes().clone();
         self.session = Some(id.clone());
         self.emit(EventKind::SessionOpened { session: id, model: self.model_name() });

@@ -304,7 +304,7 @@ pub(super) async fn i06_what_the_child_is_known_to_have_done_is_its_end(w: &Worl
         let (fence, turn, _) = w.start(child, "a").await;
         let rows = answer.map(|answer| text(&format!("answer-{child}"), Role::Assistant, answer));
         let new = session(child, None, child);
-        w.store.open_session(&fence, &turn, new, None, rows.into_iter().collect()).await.unwrap();
+        w.store.open_session(&fence, &turn, new, rows.into_iter().collect()).await.unwrap();
         w.store.settle_turn(&fence, &turn, end, true).await.unwrap();
     }
     let (late, late_turn, lost) = w.start("c4", "a").await;

@@ -75,7 +75,7 @@ impl World {
         let rows = vec![text(&self.fresh("answer"), Role::Assistant, answer)];
         if self.store.conversation(&conv(conversation)).await.unwrap().tip.is_none() {
             let new = super::session(conversation, None, conversation);
-            self.store.open_session(&fence, &turn, new, None, rows).await.unwrap();
+            self.store.open_session(&fence, &turn, new, rows).await.unwrap();
         } else {
             self.store.append(&fence, &turn, rows, None).await.unwrap();
         }

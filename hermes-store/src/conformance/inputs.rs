@@ -239,7 +239,7 @@ pub(super) async fn i27_hostile_content_is_kept_as_it_is(w: &World) {
         let record = w.another().await.admission(&receipt.admission).await.unwrap();
         assert!(record.payload == content && record.principal == request.principal, "payload {number}");
         let row = text(&format!("row{number}"), Role::User, content);
-        w.store.open_session(&fence, &turn, session(&name, None, &name), None, vec![row]).await.unwrap();
+        w.store.open_session(&fence, &turn, session(&name, None, &name), vec![row]).await.unwrap();
         w.round(&fence, &turn, &format!("round{number}"), vec![super::call(&format!("k{number}"))]).await;
         let call = super::call_id(&format!("k{number}"));
         w.store.settle_call(&fence, &turn, &call, ok(content)).await.unwrap();

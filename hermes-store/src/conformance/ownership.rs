@@ -26,7 +26,7 @@ async fn every_fenced_write_is_refused(w: &World, old: &Fence, turn: &TurnId) {
     is_fenced(s.settle_turn(old, turn, completed(), false).await);
     is_fenced(s.lose_turn(old, turn).await);
     let new = session("c", Some("c"), "late-session");
-    is_fenced(s.open_session(old, turn, new.clone(), Some("compression"), vec![]).await);
+    is_fenced(s.open_session(old, turn, new.clone(), vec![]).await);
     is_fenced(s.change_session(old, turn, new).await);
     is_fenced(s.append(old, turn, vec![text("late", Role::Assistant, "late")], Some(usage("late"))).await);
     is_fenced(s.append(old, turn, vec![], None).await);

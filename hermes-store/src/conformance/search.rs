@@ -107,7 +107,7 @@ pub(super) async fn search_keeps_to_its_filters(w: &World) {
         let (fence, turn, _) = w.start(name, "o").await;
         let session = super::session(name, None, name);
         let rows = vec![text(&format!("{name}-1"), Role::User, "needle one")];
-        w.store.open_session(&fence, &turn, session, None, rows).await.unwrap();
+        w.store.open_session(&fence, &turn, session, rows).await.unwrap();
         w.clock.advance(1_000);
         let answer = text(&format!("{name}-2"), Role::Assistant, "needle two");
         w.store.append(&fence, &turn, vec![answer], None).await.unwrap();

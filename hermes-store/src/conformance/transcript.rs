@@ -106,10 +106,10 @@ pub(super) async fn i17_the_same_row_twice_is_one_row(w: &World) {
     assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, 2);
     assert_eq!(w.store.usage(&conv("c")).await.unwrap()[0].requests, 1);
     let again = session("c", None, "c");
-    w.store.open_session(&fence, &turn, again, None, vec![row()]).await.unwrap();
+    w.store.open_session(&fence, &turn, again, vec![row()]).await.unwrap();
     assert_eq!(w.rows("c", View::Model).await.len(), 2);
     let other = crate::NewSession { model: "another".to_owned(), ..session("c", None, "c") };
-    assert!(is_conflict(w.store.open_session(&fence, &turn, other, None, vec![]).await));
+    assert!(is_conflict(w.store.open_session(&fence, &turn, other, vec![]).await));
 }
 
 pub(super) async fn i17_other_bytes_under_the_same_id_are_refused(w: &World) {
@@ -180,7 +180,7 @@ pub(super) async fn a_session_may_be_changed_on_purpose_and_keeps_its_rows(w: &W
     w.admit(super::input("c", "first", "x")).await;
     let (fence, turn, _) = w.start("c", "a").await;
     let rows = vec![text("m1", Role::User, "hi")];
-    w.store.open_session(&fence, &turn, session("c", None, "c"), None, rows).await.unwrap();
+    w.store.open_session(&fence, &turn, session("c", None, "c"), rows).await.unwrap();
     let changed = crate::NewSession {
         model: "other".to_owned(),
         tools: crate::PromptSnapshot::new(&b"[1]"[..]),
@@ -200,15 +200,15 @@ pub(super) async fn i20_a_session_has_one_child(w: &World) {
     let (fence, turn, _) = w.start("c", "a").await;
     assert!(is_invalid(w.store.append(&fence, &turn, vec![text("row", Role::User, "x")], None).await));
     assert_eq!(w.rows("c", View::Model).await, []);
-    assert!(is_invalid(w.store.open_session(&fence, &turn, session("c", None, "other"), None, vec![]).await));
-    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c"), None, vec![]).await));
+    assert!(is_invalid(w.store.open_session(&fence, &turn, session("c", None, "other"), vec![]).await));
+    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c"), vec![]).await));
     let rows = vec![text("u", Role::User, "hello")];
-    w.store.open_session(&fence, &turn, session("c", None, "c"), None, rows).await.unwrap();
+    w.store.open_session(&fence, &turn, session("c", None, "c"), rows).await.unwrap();
     // A child is opened by a rotation only.
-    assert!(is_invalid(w.store.open_session(&fence, &turn, session("c", Some("c"), "c2"), None, vec![]).await));
-    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c2"), None, vec![]).await));
+    assert!(is_invalid(w.store.open_session(&fence, &turn, session("c", Some("c"), "c2"), vec![]).await));
+    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("x"), "c2"), vec![]).await));
     w.rotate(&fence, &turn, "c2", 0).await;
-    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("c"), "c3"), None, vec![]).await));
+    assert!(is_conflict(w.store.open_session(&fence, &turn, session("c", Some("c"), "c3"), vec![]).await));
     let parent = w.store.session(&SessionId::parse("c").unwrap()).await.unwrap();
     assert_eq!(parent.end_reason.as_deref(), Some("compression"));
     let tip = w.store.conversation(&conv("c")).await.unwrap().tip.unwrap();

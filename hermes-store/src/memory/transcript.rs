@@ -270,7 +270,6 @@ impl TranscriptStore for MemoryStore {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        _parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
         let done = self.state().open_session(fence, turn, session, rows, self.now());

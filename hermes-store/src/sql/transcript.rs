@@ -582,7 +582,6 @@ impl TranscriptStore for Backend {
         fence: &Fence,
         turn: &TurnId,
         session: NewSession,
-        _parent_end: Option<&str>,
         rows: Vec<NewMessage>,
     ) -> Result<(), StoreError> {
         rules::check_rows(&rows)?;
