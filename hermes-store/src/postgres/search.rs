@@ -260,7 +260,8 @@ impl PostgresStore {
         rows::done(tx.conn(), &work.dues, &work.entries).await?;
         rows::count_step(tx.conn(), VERSION, steps + 1).await?;
         tx.commit().await?;
-        let is_done = place.is_none() && !work.is_spent() && work.dues.len() < SEARCH_STEP_CONVERSATIONS;
+        let is_done =
+            place.is_none() && !work.is_spent() && work.dues.len().max(work.entries.len()) < SEARCH_STEP_CONVERSATIONS;
         Ok(IndexProgress { rows: work.written, conversations: work.dues.len() as u64, is_done })
     }
 

@@ -335,7 +335,9 @@ impl SqliteStore {
         }
         rows::done(told.conn(), &work.dues, &work.entries).await?;
         told.commit().await?;
-        let is_done = meta.cursor.is_none() && !budget.is_spent() && work.dues.len() < SEARCH_STEP_CONVERSATIONS;
+        let is_done = meta.cursor.is_none()
+            && !budget.is_spent()
+            && work.dues.len().max(work.entries.len()) < SEARCH_STEP_CONVERSATIONS;
         Ok(IndexProgress { rows: written + work.removed, conversations: work.dues.len() as u64, is_done })
     }
 
