@@ -138,3 +138,43 @@ fn i24_no_secret_is_shown() {
     assert!(!said.contains("sk-") && !said.contains("123456"), "{said}");
     assert_eq!(config.get("mcp_servers.f.args").unwrap().value, json!(["a"]));
 }
+
+#[test]
+fn i24_the_password_in_the_url_of_the_store_is_never_shown() {
+    for section in ["database", "store"] {
+        for url in [
+            "postgres://me:s3cret@db.example:5433/hermes?sslmode=verify-full",
+            "postgresql://me@db.example:5433/hermes?password=s3cret",
+        ] {
+            let text = format!("{section}: {{url: \"{url}\"}}");
+            let config = config(&text);
+            assert_eq!(config.store_url.as_ref().unwrap().shown(), "postgres://me@db.example:5433/hermes");
+            let key = format!("{section}.url");
+            for told in [
+                format!("{config:?}"),
+                format!("{:?}", config.show()),
+                format!("{:?}", config.get(section)),
+                format!("{:?}", config.get(&key)),
+            ] {
+                assert!(!told.contains("s3cret"), "{told}");
+            }
+        }
+    }
+    for wrong in ["postgress://me:s3cret@h/d", "postgres://me:s3cret@h:port/d", "sqlite:", "mysql://me:s3cret@h/d"] {
+        let refused = Config::parse(Path::new("config.yaml"), &format!("database: {{url: \"{wrong}\"}}")).unwrap_err();
+        let told = refused.to_string();
+        assert!(!told.contains("s3cret") && told.contains("sqlite:PATH"), "{told}");
+    }
+}
+
+#[test]
+fn a_store_in_another_file_is_named_by_its_path() {
+    for (url, path) in [("sqlite:/srv/h.db", "/srv/h.db"), ("sqlite:///srv/h.db", "/srv/h.db"), ("sqlite:h.db", "h.db")]
+    {
+        let config = config(&format!("database: {{url: \"{url}\"}}"));
+        assert!(
+            matches!(&config.store_url, Some(super::super::StoreUrl::Sqlite(found)) if found == Path::new(path)),
+            "{url}"
+        );
+    }
+}
