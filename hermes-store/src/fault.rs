@@ -86,6 +86,25 @@ impl Faults {
         }
     }
 
+    /// The same for a write that commits by itself, unless it turns out that it cannot be done this way (`false`): then
+    /// nothing was committed, and the fault stays armed.
+    ///
+    /// # Errors
+    /// Those of the write and of the fault.
+    pub async fn around_plain(
+        &self,
+        write: impl Future<Output = Result<bool, StoreError>>,
+    ) -> Result<bool, StoreError> {
+        self.begin()?;
+        if self.plan().armed == Some(Fault::BeforeCommit) {
+            return self.around(async { Ok(()) }).await.map(|()| true);
+        }
+        match write.await? {
+            true => self.around(async { Ok(()) }).await.map(|()| true),
+            false => Ok(false),
+        }
+    }
+
     fn take(&self) -> Option<Fault> {
         let mut plan = self.plan();
         let fault = plan.armed.take();

@@ -219,6 +219,9 @@ pub const APPROVAL_WORDS_MAX: usize = 64;
 pub const CHECKPOINT_EVERY_COMMITS: u64 = 50;
 /// Pages of the log from which on the writer itself moves the last of them, so that the log begins anew (8 MiB).
 pub const WAL_REST_PAGES: i64 = 2_048;
+/// Most pages that a SQLite connection keeps in memory, in KiB: a batch over hundreds of conversations must not spill.
+/// Taken page by page, so that a small store stays small.
+pub const PAGE_CACHE_KIB: u32 = 8 * 1024;
 /// Size to which the log is cut when it begins anew (the Python program's number).
 pub const WAL_KEEP_BYTES: u64 = 64 * 1024 * 1024;
 /// Prompts that a check hashes in one page.

@@ -229,8 +229,7 @@ fn macros(tokens: &[Placed]) -> BTreeMap<String, Vec<Arm>> {
 struct Evaluator<'a> {
     file: &'a File,
     shared: &'a BTreeMap<String, Vec<Arm>>,
-    /// Lines of the literals that were used.
-    used: BTreeSet<(String, usize)>,
+    used: Used,
 }
 
 impl Evaluator<'_> {
@@ -269,8 +268,11 @@ fn is_statement(text: &str) -> bool {
     VERBS.iter().any(|verb| text.trim_start().starts_with(verb))
 }
 
-/// The statements of one file, by the name of their constant.
-fn statements(file: &File, shared: &BTreeMap<String, Vec<Arm>>) -> Vec<(String, String)> {
+/// Literals that were part of a constant: their text and their line.
+type Used = BTreeSet<(String, usize)>;
+
+/// The statements of one file, by the name of their constant, and the literals that they are made of.
+fn statements(file: &File, shared: &BTreeMap<String, Vec<Arm>>) -> (Vec<(String, String)>, Used) {
     let mut evaluator = Evaluator { file, shared, used: BTreeSet::new() };
     let mut found = Vec::new();
     let tokens = &file.tokens;
@@ -286,15 +288,19 @@ fn statements(file: &File, shared: &BTreeMap<String, Vec<Arm>>) -> Vec<(String, 
             }
         }
     }
-    for placed in tokens {
+    (found, evaluator.used)
+}
+
+/// Fails for a statement that no constant, of its own file or of another by a macro, contains.
+fn all_used(file: &File, used: &Used) {
+    for placed in &file.tokens {
         if let Token::Text(text) = &placed.token
             && is_statement(text)
-            && !evaluator.used.contains(&(text.clone(), placed.line))
+            && !used.contains(&(text.clone(), placed.line))
         {
             panic!("{}:{}: a statement that stands in no constant is never checked: {text}", file.name, placed.line);
         }
     }
-    found
 }
 
 fn files(folder: &str) -> Vec<File> {
@@ -319,7 +325,10 @@ fn all(folders: &[&str]) -> Vec<(String, String)> {
     for file in &files {
         shared.extend(file.macros.clone());
     }
-    files.iter().flat_map(|file| statements(file, &shared)).collect()
+    let (found, used): (Vec<_>, Vec<Used>) = files.iter().map(|file| statements(file, &shared)).unzip();
+    let used = used.into_iter().flatten().collect();
+    files.iter().for_each(|file| all_used(file, &used));
+    found.into_iter().flatten().collect()
 }
 
 #[tokio::test]
@@ -409,7 +418,7 @@ mod tests { const T: &str = "SELECT test"; }
     "##;
     let tokens = tokens(source);
     let file = File { name: "f.rs".to_owned(), macros: macros(&tokens), tokens };
-    let found: Vec<_> = statements(&file, &BTreeMap::new()).into_iter().map(|(_, sql)| sql).collect();
+    let found: Vec<_> = statements(&file, &BTreeMap::new()).0.into_iter().map(|(_, sql)| sql).collect();
     assert_eq!(
         found,
         [
@@ -428,5 +437,6 @@ mod tests { const T: &str = "SELECT test"; }
 fn a_statement_outside_of_a_constant_is_found() {
     let tokens = tokens("fn f() {\n sqlx::query(\"SELECT 1\");\n}");
     let file = File { name: "f.rs".to_owned(), macros: macros(&tokens), tokens };
-    statements(&file, &BTreeMap::new());
+    let (_, used) = statements(&file, &BTreeMap::new());
+    all_used(&file, &used);
 }

@@ -333,28 +333,26 @@ async fn a_connection_that_ends_during_the_commit_leaves_the_change_unknown_and_
     let store = connect(PostgresOptions { url: proxy.url(), ..schema.options() }).await;
     let (fence, turn) = holding(&store, "a").await;
     let written = row("once");
+    // Two rows: one alone is a statement of its own, without a COMMIT.
+    let rows = vec![written.clone(), row("and more")];
     proxy.set(Network::CutAtCommit);
-    let unknown = store.append(&fence, &turn, vec![written.clone()], None).await;
+    let unknown = store.append(&fence, &turn, rows.clone(), None).await;
     assert!(matches!(unknown, Err(StoreError::CommitUnknown)), "{unknown:?}");
-    store.append(&fence, &turn, vec![written.clone()], None).await.unwrap();
+    store.append(&fence, &turn, rows, None).await.unwrap();
     let rows = store.messages(&conversation(), View::Model, MessagePage::default()).await.unwrap();
     assert_eq!(rows.iter().filter(|row| row.id == written.id).count(), 1);
     store.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_statement_whose_connection_is_ended_changes_nothing_and_says_so() {
-    let schema = TestSchema::new();
-    let store = connect(schema.options()).await;
-    let (fence, turn) = holding(&store, "a").await;
-    // Somebody holds the row, so that the write waits in mid transaction; then its connection is ended.
+/// Somebody who holds the conversation's row, and the write that waits for it, whose connection is ended.
+async fn ended_while_it_waits<T: Send + 'static>(
+    schema: &TestSchema,
+    write: impl Future<Output = T> + Send + 'static,
+) -> (sqlx::PgConnection, tokio::task::JoinHandle<T>) {
     let mut other = schema.connection().await;
     run(&mut other, "BEGIN").await;
     run(&mut other, "UPDATE conversations SET revision = revision WHERE id = 'c'").await;
-    let write = {
-        let (store, fence, turn) = (store.clone(), fence.clone(), turn.clone());
-        tokio::spawn(async move { store.append(&fence, &turn, vec![row("never")], None).await })
-    };
+    let write = tokio::spawn(write);
     let mut admin = connection(&url()).await;
     let end = format!(
         "SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
@@ -366,17 +364,47 @@ async fn a_statement_whose_connection_is_ended_changes_nothing_and_says_so() {
     loop {
         let ended: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(end.clone())).fetch_one(&mut admin).await.unwrap();
         if ended > 0 {
-            break;
+            return (other, write);
         }
         assert!(Instant::now() < deadline, "it never waited");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_whose_connection_is_ended_changes_nothing_and_says_so() {
+    let schema = TestSchema::new();
+    let store = connect(schema.options()).await;
+    let (fence, turn) = holding(&store, "a").await;
+    let write = {
+        let (store, fence, turn) = (store.clone(), fence.clone(), turn.clone());
+        async move { store.append(&fence, &turn, vec![row("never"), row("at all")], None).await }
+    };
+    let (mut other, write) = ended_while_it_waits(&schema, write).await;
     let lost = write.await.unwrap();
     assert!(matches!(lost, Err(StoreError::Unavailable { .. })), "{lost:?}");
     run(&mut other, "ROLLBACK").await;
     store.append(&fence, &turn, vec![row("after it")], None).await.unwrap();
     let rows = store.messages(&conversation(), View::Model, MessagePage::default()).await.unwrap();
     assert_eq!(rows.len(), 2);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_in_one_statement_whose_connection_is_ended_finds_out_what_came_of_it() {
+    let schema = TestSchema::new();
+    let store = connect(schema.options()).await;
+    let (fence, turn) = holding(&store, "a").await;
+    let write = {
+        let (store, fence, turn) = (store.clone(), fence.clone(), turn.clone());
+        async move { store.append(&fence, &turn, vec![row("once")], None).await }
+    };
+    let (mut other, write) = ended_while_it_waits(&schema, write).await;
+    run(&mut other, "ROLLBACK").await;
+    write.await.unwrap().unwrap();
+    let rows = store.messages(&conversation(), View::Model, MessagePage::default()).await.unwrap();
+    let texts: Vec<_> = rows.iter().map(|row| row.content.as_str()).collect();
+    assert_eq!(texts, ["at work", "once"]);
     store.close().await;
 }
 

@@ -19,6 +19,7 @@
 mod driver;
 mod errors;
 mod maintenance;
+mod plain;
 mod schema;
 mod search;
 #[path = "../sql/mod.rs"]

@@ -79,7 +79,8 @@ const QUEUE_ADMISSION: &str = "UPDATE admissions SET status = 'queued', generati
 const LOSE_ADMISSION: &str = "UPDATE admissions SET status = 'unknown' \
      WHERE id = (SELECT admission_id FROM turns WHERE id = $1)";
 const OPEN_CALL: &str = "SELECT id FROM calls WHERE turn_id = $1 AND state <> 'settled' ORDER BY id LIMIT 1";
-const SPOKE: &str = "SELECT COUNT(*) FROM messages WHERE turn_id = $1 AND role = 'assistant'";
+const SPOKE: &str = "SELECT COUNT(*) FROM messages WHERE conversation_id = $2 \
+     AND seq > (SELECT first_seq FROM turns WHERE id = $1) AND turn_id = $1 AND role = 'assistant'";
 const TURN_FATE: &str = "SELECT t.reason, a.status, c.token, c.lease_owner FROM conversations c \
      LEFT JOIN turns t ON t.id = $2 AND t.conversation_id = c.id LEFT JOIN admissions a ON a.id = t.admission_id \
      WHERE c.id = $1";
@@ -487,7 +488,8 @@ impl LeaseStore for Backend {
         if !close(tx.conn(), fence, turn, now, false, false).await? {
             return Err(fate(tx.conn(), fence, turn).await?.refusal(fence, turn));
         }
-        let spoke: i64 = sqlx::query_scalar(SPOKE).bind(turn.as_str()).fetch_one(tx.conn()).await.map_err(map)?;
+        let spoke = sqlx::query_scalar(SPOKE).bind(turn.as_str()).bind(fence.conversation().as_str());
+        let spoke: i64 = spoke.fetch_one(tx.conn()).await.map_err(map)?;
         if spoke > 0 {
             return Err(invalid(format!("turn {turn} has recorded what a model said; it cannot be put back")));
         }

@@ -18,6 +18,7 @@ mod inbound;
 mod leases;
 mod locks;
 mod maintenance;
+pub(super) mod plain;
 pub(super) mod read;
 mod retention;
 pub(super) mod schema;

@@ -6,6 +6,7 @@ use sqlx::Connection as _;
 
 use super::driver::{Backend, Conn, WriteTx, map, text_in};
 use super::leases::take;
+use super::plain::{Append, fence};
 use super::read::{
     CallRow, admission, admission_columns, call, call_columns, col, id, join_calls, message, message_columns, signed,
     size, text_in_or_null, word_or_null,
@@ -22,14 +23,9 @@ use crate::rules::{self, conflict, invalid, is_shown, not_found, not_running};
 use crate::session::NewSession;
 use crate::traits::TranscriptStore;
 
-/// The fence: takes the conversation's row, only for the newest token, and all counters that the write needs. An
-/// expired lease that nobody took lives again (S22).
-const FENCE: &str = "UPDATE conversations SET revision = revision + 1, \
-     activity_ms = CASE WHEN $4 = 1 THEN $3 ELSE activity_ms END, \
-     lease_expires_ms = CASE WHEN lease_expires_ms <= $3 THEN $3 + lease_ttl_ms ELSE lease_expires_ms END, \
-     seq = seq + $5, message_count = message_count + $6, preview = COALESCE(preview, $7) \
-     WHERE id = $1 AND token = $2 AND lease_owner IS NOT NULL \
-     RETURNING seq, tip, open_turn, title, title_source";
+/// Takes the conversation's row, only for the newest token, and all counters that the write needs. An expired lease that
+/// nobody took lives again (S22).
+const FENCE: &str = concat!(fence!("$3"), " RETURNING seq, tip, open_turn, title, title_source");
 
 const INSERT: &str = "INSERT INTO messages (id, conversation_id, session_id, turn_id, seq, role, kind, state, content, \
      api_content, reasoning, sidecar_issuer, sidecar, finish, has_calls, meta, digest, created_ms) \
@@ -60,13 +56,23 @@ const CALLS_OF_TURN: &str = concat!(
     " FROM calls WHERE conversation_id = (SELECT conversation_id FROM turns WHERE id = $1) AND result_seq > \
      (SELECT first_seq FROM turns WHERE id = $1) AND turn_id = $1 ORDER BY result_seq"
 );
-const ROWS_OF_TURN: &str =
-    concat!("SELECT ", message_columns!(), " FROM messages WHERE turn_id = $1 AND conversation_id = $2 ORDER BY seq");
+const ROWS_OF_TURN: &str = concat!(
+    "SELECT ",
+    message_columns!(),
+    " FROM messages WHERE conversation_id = $2 AND seq > (SELECT first_seq FROM turns WHERE id = $1) AND turn_id = $1 \
+     ORDER BY seq"
+);
+/// Of the places between this turn's first and the next turn's: rows have no index by turn, which would cost each append
+/// a page.
 const ANSWER: &str = concat!(
     "SELECT ",
     message_columns!(),
-    " FROM messages WHERE turn_id = $1 AND role = 'assistant' AND kind = 'normal' AND has_calls = 0 \
-     AND copy_of IS NULL ORDER BY seq DESC LIMIT 1"
+    " FROM messages WHERE conversation_id = (SELECT conversation_id FROM turns WHERE id = $1) \
+     AND seq > (SELECT first_seq FROM turns WHERE id = $1) \
+     AND seq <= COALESCE((SELECT MIN(n.first_seq) FROM turns t JOIN turns n ON n.conversation_id = t.conversation_id \
+     AND n.first_seq > t.first_seq WHERE t.id = $1), 9223372036854775807) \
+     AND turn_id = $1 AND role = 'assistant' AND kind = 'normal' AND has_calls = 0 AND copy_of IS NULL \
+     ORDER BY seq DESC LIMIT 1"
 );
 
 const INSERT_USAGE: &str = "INSERT INTO usage_log (attempt, conversation_id, provider, model, task, input, output, \
@@ -120,6 +126,10 @@ const PAGE_DISPLAY_END: &str = concat!(
     " FROM messages WHERE conversation_id = $1 AND seq > $2 AND state <> 'superseded' AND kind <> 'hidden' \
      AND copy_of IS NULL ORDER BY seq DESC LIMIT $3"
 );
+
+/// Rows are found by their place. An index of them by turn made every append dirty one page more, and a batch of
+/// appends twice as slow.
+pub(super) const TABLES: super::schema::Group = &["DROP INDEX messages_by_turn"];
 
 /// What a fenced write needs of the conversation's row, beside the fence itself.
 #[derive(Debug, Clone)]
@@ -211,7 +221,7 @@ fn tip_of(fenced: &Fenced) -> Result<SessionId, StoreError> {
 }
 
 /// Facts for display as the text that is stored.
-fn meta_text(meta: Option<&serde_json::Value>) -> Option<String> {
+pub(super) fn meta_text(meta: Option<&serde_json::Value>) -> Option<String> {
     meta.map(serde_json::Value::to_string)
 }
 
@@ -615,6 +625,11 @@ impl TranscriptStore for Backend {
         usage: Option<UsageDelta>,
     ) -> Result<(), StoreError> {
         rules::check_rows(&rows)?;
+        if let [row] = rows.as_slice()
+            && self.append_plain(Append::new(fence, turn, row, usage.as_ref())).await?
+        {
+            return Ok(());
+        }
         let mut tx = self.write().await?;
         let now = tx.now();
         let fenced = self.fence(&mut tx, fence, Some(turn), Touch::rows(now, &rows)).await?;

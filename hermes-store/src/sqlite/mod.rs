@@ -9,6 +9,7 @@ mod errors;
 mod guard;
 mod index;
 mod maintenance;
+mod orders;
 mod schema;
 mod search;
 #[path = "../sql/mod.rs"]
@@ -30,14 +31,14 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::StoreError;
 use crate::ids::ConversationId;
-use crate::limits::{BATCH_MAX_MS, SQLITE_BUSY_MS, STATEMENTS_MAX, WAL_KEEP_BYTES, WRITE_QUEUE_MAX};
+use crate::limits::{BATCH_MAX_MS, PAGE_CACHE_KIB, SQLITE_BUSY_MS, STATEMENTS_MAX, WAL_KEEP_BYTES, WRITE_QUEUE_MAX};
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
 use errors::map;
 pub(crate) use errors::map as map_error;
 use write::{LOCK_WAIT_MS, WriteTx};
-use writer::{Request, Writer};
+use writer::{Request, Requests, Writer};
 
 /// Connections that read, unless the options say otherwise.
 pub const READERS: u32 = 4;
@@ -154,7 +155,7 @@ impl SqliteStore {
         let changed = Arc::new(Notify::new());
         let commits = Arc::new(AtomicU64::new(0));
         let writer = Writer {
-            queue: requests,
+            requests: Requests::new(requests),
             connect: connect.clone(),
             path: options.path.clone(),
             identity,
@@ -240,6 +241,7 @@ fn connect_options(options: &SqliteOptions) -> SqliteConnectOptions {
         .statement_cache_capacity(STATEMENTS_MAX)
         // No COMMIT does the work of a checkpoint: the writer has somebody for it.
         .pragma("wal_autocheckpoint", "0")
+        .pragma("cache_size", format!("-{PAGE_CACHE_KIB}"))
         .pragma("journal_size_limit", WAL_KEEP_BYTES.to_string())
         .synchronous(match options.synchronous {
             Synchronous::Full => SqliteSynchronous::Full,

@@ -8,6 +8,9 @@
 //!    alone.
 //! 4. COMMIT. Only now is anybody told, those included who only read what the others had written (I01).
 //!
+//! Writes that are complete when they are given away (`orders`) are executed by the owner itself, several in one message,
+//! without a savepoint.
+//!
 //! Nobody waits for company: a batch is whoever queued up while the COMMIT before it ran. A single writer pays one
 //! BEGIN and one COMMIT, as it would alone.
 //!
@@ -28,6 +31,7 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 
 use super::errors::{is_busy, map, map_commit};
 use super::guard::{self, Identity};
+use super::orders::{self, Order};
 use super::write::{BEGIN, Loan, Verdict, jitter};
 use crate::error::StoreError;
 use crate::limits::{BATCH_MAX_WRITES, CHECKPOINT_EVERY_COMMITS, WAL_REST_PAGES};
@@ -51,15 +55,56 @@ type Reply = oneshot::Sender<Result<Loan, StoreError>>;
 pub(super) enum Request {
     /// The connection, for one write.
     Lend(Reply),
+    /// A write that the owner does itself.
+    Order(Box<Order>),
     /// To end, after all who asked before.
     Close(oneshot::Sender<()>),
 }
 
 type Held = Arc<Mutex<SqliteConnection>>;
 
+/// The queue, and what was taken from it and does not belong to what is being done.
+pub(super) struct Requests {
+    queue: mpsc::Receiver<Request>,
+    ahead: Option<Request>,
+}
+
+impl Requests {
+    pub(super) fn new(queue: mpsc::Receiver<Request>) -> Self {
+        Self { queue, ahead: None }
+    }
+
+    async fn next(&mut self) -> Option<Request> {
+        match self.ahead.take() {
+            Some(request) => Some(request),
+            None => self.queue.recv().await,
+        }
+    }
+
+    /// The next one, if it is there already.
+    fn waiting(&mut self) -> Option<Request> {
+        self.ahead.take().or_else(|| self.queue.try_recv().ok())
+    }
+
+    /// `first` and the orders that wait right behind it, at most `most`.
+    fn orders(&mut self, first: Box<Order>, most: usize) -> Vec<Box<Order>> {
+        let mut orders = vec![first];
+        while orders.len() < most {
+            match self.waiting() {
+                Some(Request::Order(order)) => orders.push(order),
+                other => {
+                    self.ahead = other;
+                    break;
+                }
+            }
+        }
+        orders
+    }
+}
+
 /// What the task of the writer needs.
 pub(super) struct Writer {
-    pub(super) queue: mpsc::Receiver<Request>,
+    pub(super) requests: Requests,
     pub(super) connect: SqliteConnectOptions,
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
@@ -67,6 +112,21 @@ pub(super) struct Writer {
     pub(super) changed: Arc<Notify>,
     pub(super) commits: Arc<AtomicU64>,
     pub(super) batch_ms: u64,
+}
+
+/// One who waits for the COMMIT.
+enum Member {
+    Write(oneshot::Sender<Told>),
+    Order(Box<Order>),
+}
+
+impl Member {
+    fn tell(self, told: &Told) {
+        match self {
+            Self::Write(member) => drop(member.send(told.clone())),
+            Self::Order(order) => order.answer(told.clone().map(|()| true)),
+        }
+    }
 }
 
 /// The savepoint of a batch.
@@ -79,16 +139,30 @@ enum Savepoint {
     Used,
 }
 
+/// What came of the beginning of a batch.
+enum Began {
+    /// A transaction, with or without members.
+    Transaction,
+    /// Nothing: nobody waits any more.
+    Nothing,
+    /// An error, which was told: the connection has seen enough.
+    Failed,
+}
+
 /// A transaction with its members.
 struct Batch {
     conn: Held,
     began: Instant,
     /// Those who wait for the COMMIT.
-    members: Vec<oneshot::Sender<Told>>,
+    members: Vec<Member>,
     savepoint: Savepoint,
 }
 
 impl Batch {
+    fn new(conn: Held) -> Self {
+        Self { conn, began: Instant::now(), members: Vec::new(), savepoint: Savepoint::None }
+    }
+
     fn is_full(&self, batch_ms: u64) -> bool {
         self.members.len() >= BATCH_MAX_WRITES || self.began.elapsed() >= Duration::from_millis(batch_ms)
     }
@@ -121,11 +195,11 @@ impl Batch {
     async fn settle(&mut self, verdict: Verdict) -> Result<(), sqlx::Error> {
         match verdict {
             Verdict::Keep(member) => {
-                self.members.push(member);
+                self.members.push(Member::Write(member));
                 self.savepoint = Savepoint::Used;
             }
             Verdict::Undo(member) => {
-                self.members.push(member);
+                self.members.push(Member::Write(member));
                 self.run(UNDO).await?;
             }
             Verdict::Dropped => self.run(UNDO).await?,
@@ -133,9 +207,31 @@ impl Batch {
         Ok(())
     }
 
+    /// Does orders behind other members. An error is the end of the batch; these orders then go the long way.
+    async fn execute(&mut self, mut orders: Vec<Box<Order>>, now: i64) -> Result<(), sqlx::Error> {
+        orders.retain(|order| order.take());
+        let done = orders::execute(&mut *self.conn.lock().await, &orders, false, now).await;
+        self.sort(orders, done.as_deref().unwrap_or_default());
+        // What they changed must outlive the next member's savepoint.
+        if self.savepoint == Savepoint::Fresh {
+            self.savepoint = Savepoint::Used;
+        }
+        done.map(drop)
+    }
+
+    /// Orders that were plain wait for the COMMIT; the others changed nothing.
+    fn sort(&mut self, orders: Vec<Box<Order>>, plain: &[bool]) {
+        for (at, order) in orders.into_iter().enumerate() {
+            match plain.get(at) {
+                Some(true) => self.members.push(Member::Order(order)),
+                _ => order.answer(Ok(false)),
+            }
+        }
+    }
+
     fn tell(self, told: &Told) -> Held {
         for member in self.members {
-            let _ = member.send(told.clone());
+            member.tell(told);
         }
         self.conn
     }
@@ -151,7 +247,7 @@ impl Writer {
         let rest = Arc::new(AtomicBool::new(false));
         let checkpoints = tokio::spawn(checkpoint(dues, self.connect.clone(), Arc::clone(&rest)));
         let mut checkpointed = 0;
-        while let Some(request) = self.queue.recv().await {
+        while let Some(request) = self.requests.next().await {
             let commits = self.commits.load(Ordering::Relaxed);
             if commits.saturating_sub(checkpointed) >= CHECKPOINT_EVERY_COMMITS {
                 checkpointed = commits;
@@ -167,10 +263,11 @@ impl Writer {
             match request {
                 // Whoever asked before is served; nobody can ask any more.
                 Request::Close(done) => {
-                    self.queue.close();
+                    self.requests.queue.close();
                     closing.push(done);
                 }
                 Request::Lend(reply) => conn = self.serve(conn, reply, &mut closing).await,
+                Request::Order(order) => conn = self.serve_orders(conn, order, &mut closing).await,
             }
         }
         drop(due);
@@ -207,15 +304,83 @@ impl Writer {
                 return None;
             }
         }
-        let mut batch = Batch { conn, began: Instant::now(), members: Vec::new(), savepoint: Savepoint::None };
+        let mut batch = Batch::new(conn);
         match batch.lend(reply, self.clock.as_ref()).await {
-            Verdict::Keep(member) => batch.members.push(member),
+            Verdict::Keep(member) => batch.members.push(Member::Write(member)),
             // What it read was durable before it read it.
             Verdict::Undo(member) => return finish_alone(batch, Some(member)).await,
             Verdict::Dropped => return finish_alone(batch, None).await,
         }
         let joined = self.join(&mut batch, closing).await;
         self.commit(batch, joined).await
+    }
+
+    /// One batch, begun with orders. Returns the connection if it can be used again.
+    async fn serve_orders(
+        &mut self,
+        conn: Option<Held>,
+        first: Box<Order>,
+        closing: &mut Vec<oneshot::Sender<()>>,
+    ) -> Option<Held> {
+        let orders = self.requests.orders(first, BATCH_MAX_WRITES);
+        let conn = match conn {
+            Some(conn) => conn,
+            None => match self.open().await {
+                Ok(conn) => conn,
+                Err(error) => {
+                    orders.into_iter().for_each(|order| order.answer(Err(error.clone())));
+                    return None;
+                }
+            },
+        };
+        let mut batch = Batch::new(conn);
+        match self.begin_with(&mut batch, orders).await {
+            Began::Nothing => return Some(batch.conn),
+            Began::Failed => {
+                close(Some(batch.conn)).await;
+                return None;
+            }
+            Began::Transaction if batch.members.is_empty() => return finish_alone(batch, None).await,
+            Began::Transaction => {}
+        }
+        let joined = self.join(&mut batch, closing).await;
+        self.commit(batch, joined).await
+    }
+
+    /// BEGIN IMMEDIATE with the first orders in one message, as long as somebody waits for them.
+    async fn begin_with(&self, batch: &mut Batch, mut orders: Vec<Box<Order>>) -> Began {
+        loop {
+            orders.retain(|order| order.take());
+            if orders.is_empty() {
+                return Began::Nothing;
+            }
+            batch.began = Instant::now();
+            let now = self.clock.now_ms();
+            let begin = async { orders::execute(&mut *batch.conn.lock().await, &orders, true, now).await };
+            // Side by side: a page goes to the file with the COMMIT, and both are done before that.
+            let (done, is_same_file) = tokio::join!(begin, guard::check(self.path.clone(), self.identity));
+            if let Err(error) = is_same_file {
+                orders.into_iter().for_each(|order| order.answer(Err(error.clone())));
+                return Began::Failed;
+            }
+            match done {
+                Ok(plain) => {
+                    batch.sort(orders, &plain);
+                    return Began::Transaction;
+                }
+                Err(error) if is_busy(&error) => {
+                    // There is no transaction, unless it was not the BEGIN that was refused.
+                    let _ = batch.run(ROLLBACK).await;
+                    orders.iter().for_each(|order| order.put_back());
+                    jitter().await;
+                }
+                Err(error) => {
+                    tracing::debug!("orders failed, and go the long way: {error}");
+                    batch.sort(orders, &[]);
+                    return Began::Failed;
+                }
+            }
+        }
     }
 
     /// BEGIN IMMEDIATE, as long as somebody waits for it; false when nobody does any more.
@@ -237,9 +402,14 @@ impl Writer {
     /// Lets those join who wait already, within the limits.
     async fn join(&mut self, batch: &mut Batch, closing: &mut Vec<oneshot::Sender<()>>) -> Result<(), sqlx::Error> {
         while !batch.is_full(self.batch_ms) {
-            match self.queue.try_recv() {
-                Ok(Request::Lend(reply)) if reply.is_closed() => {}
-                Ok(Request::Lend(reply)) => {
+            match self.requests.waiting() {
+                Some(Request::Lend(reply)) if reply.is_closed() => {}
+                Some(Request::Order(order)) => {
+                    let most = BATCH_MAX_WRITES - batch.members.len();
+                    let orders = self.requests.orders(order, most);
+                    batch.execute(orders, self.clock.now_ms()).await?;
+                }
+                Some(Request::Lend(reply)) => {
                     // On an error the reply is dropped with the request; the caller must not take that for a close.
                     if let Err(error) = batch.save().await {
                         let _ = reply.send(Err(again()));
@@ -248,11 +418,11 @@ impl Writer {
                     let verdict = batch.lend(reply, self.clock.as_ref()).await;
                     batch.settle(verdict).await?;
                 }
-                Ok(Request::Close(done)) => {
-                    self.queue.close();
+                Some(Request::Close(done)) => {
+                    self.requests.queue.close();
                     closing.push(done);
                 }
-                Err(_) => break,
+                None => break,
             }
         }
         Ok(())
@@ -273,7 +443,7 @@ impl Writer {
         let Batch { conn, members, .. } = batch;
         close(Some(conn)).await;
         for member in members {
-            let _ = member.send(committed.clone());
+            member.tell(&committed);
         }
         None
     }
