@@ -278,7 +278,7 @@ async fn inbound(s: &dyn Store, op: &Op, step: usize) -> String {
                 replies: vec![Reply { target: target(chat), reply_to: Some(format!("m{message}")) }],
                 route: seen.map(|seen| (route(chat), Generation(i64::from(seen)))),
             };
-            let made = (step % 3 > 0).then(|| new_conversation(c.as_str()));
+            let made = (!step.is_multiple_of(3)).then(|| new_conversation(c.as_str()));
             show(s.receive(new, made, input(c.as_str(), &format!("r{}", step % 40), "x")).await)
         }
         Op::Next { chat } => show(s.next_generation("t", &format!("chat-{chat}")).await),
