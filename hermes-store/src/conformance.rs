@@ -2,6 +2,13 @@
 //!
 //! A back end's tests make a [`Backend`] for each case and call [`run`]. The names carry the invariant (`i07_...`) or the
 //! number of the behaviour list (`s22_...`, `d3_...`) that a case guards.
+//!
+//! Where a behaviour of the list is larger than a store, the case shows the store's share of it. S11: an effect without a
+//! result makes only its call unknown, as long as the journal can name the call; the whole input is unknown only when
+//! nobody can go on (I06, I14). S10, S12: the proof is the store's, the decision is the engine's. S24, S25: waiting and
+//! stopping are the engine's; the store keeps the queue and the generations apart. S27: the engine ends the turn. S31:
+//! the prefix is made of the rows again and its hash is not stored. S45: the tables of cron come with cron; its slots
+//! fit the ledgers of inputs and of workers. S17 has no case: there is no drain mode yet.
 
 // A failed case ends its test by a panic, like any test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
