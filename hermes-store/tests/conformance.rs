@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hermes_store::conformance::{Backend, CASES};
+use hermes_store::fault::Faults;
 use hermes_store::memory::MemoryStore;
+use hermes_store::postgres::{OwnershipClock, PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{Clock, LivenessProbe, Store};
 
@@ -22,6 +24,15 @@ impl Backend for Memory {
         let store = self.0.get_or_init(|| async { MemoryStore::new(clock) }).await.clone();
         store.set_probe(probe);
         Arc::new(store)
+    }
+
+    async fn open_faulty(
+        &self,
+        _clock: Arc<dyn Clock>,
+        _probe: Arc<dyn LivenessProbe>,
+        _faults: Faults,
+    ) -> Option<Arc<dyn Store>> {
+        None
     }
 }
 
@@ -40,9 +51,18 @@ impl Default for Sqlite {
 #[async_trait]
 impl Backend for Sqlite {
     async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store> {
+        self.open_faulty(clock, probe, Faults::default()).await.unwrap()
+    }
+
+    async fn open_faulty(
+        &self,
+        clock: Arc<dyn Clock>,
+        probe: Arc<dyn LivenessProbe>,
+        faults: Faults,
+    ) -> Option<Arc<dyn Store>> {
         let options =
-            SqliteOptions { synchronous: Synchronous::Normal, probe, ..SqliteOptions::new(&self.path, clock) };
-        Arc::new(SqliteStore::open(options).await.unwrap())
+            SqliteOptions { synchronous: Synchronous::Normal, probe, faults, ..SqliteOptions::new(&self.path, clock) };
+        Some(Arc::new(SqliteStore::open(options).await.unwrap()))
     }
 }
 
@@ -58,6 +78,16 @@ impl Default for Postgres {
 impl Backend for Postgres {
     async fn open(&self, clock: Arc<dyn Clock>, probe: Arc<dyn LivenessProbe>) -> Arc<dyn Store> {
         Arc::new(self.0.open(clock, probe).await)
+    }
+
+    async fn open_faulty(
+        &self,
+        clock: Arc<dyn Clock>,
+        probe: Arc<dyn LivenessProbe>,
+        faults: Faults,
+    ) -> Option<Arc<dyn Store>> {
+        let options = PostgresOptions { clock: OwnershipClock::Given(clock), probe, faults, ..self.0.options() };
+        Some(Arc::new(PostgresStore::connect(options).await.unwrap()))
     }
 }
 
@@ -90,22 +120,25 @@ macro_rules! suite {
 
 suite! {
     i01_an_accepted_input_is_seen_by_every_handle,
-    i02_the_same_request_gives_the_same_receipt,
-    i02_other_content_under_the_same_request_writes_nothing,
+    i02_s1_the_same_request_gives_the_same_receipt,
+    i02_s2_other_content_under_the_same_request_writes_nothing,
     s3_concurrent_submits_of_one_request_make_one_row,
     i03_inputs_start_in_their_order,
+    s5_a_later_input_waits_until_the_earlier_one_is_over,
     s6_a_blocked_conversation_delays_no_other,
     s8_a_started_input_cannot_be_cancelled,
+    s24_a_wait_that_runs_out_leaves_the_input_in_its_place,
+    s25_a_stop_ends_its_own_generation_and_not_the_next,
     c4_the_same_text_twice_is_two_inputs,
     limits_of_inputs_are_kept,
     i06_a_requeued_input_keeps_its_place,
-    i06_resolving_needs_the_exact_generation,
+    i06_s13_resolving_needs_the_exact_generation,
     s14_resolving_closes_the_transcript,
-    i04_a_steer_is_taken_once,
+    i04_s18_a_steer_is_taken_once,
     i27_hostile_content_is_kept_as_it_is,
-    i07_every_write_with_an_old_token_is_refused,
+    i07_s19_every_write_with_an_old_token_is_refused,
     i08_tokens_and_generations_only_grow,
-    i09_a_sleeper_that_wakes_changes_nothing,
+    i09_s21_a_sleeper_that_wakes_changes_nothing,
     i10_a_proved_death_frees_the_lease_at_once,
     i10_a_silent_owner_is_replaced,
     i10_a_live_owner_is_never_replaced,
@@ -119,12 +152,21 @@ suite! {
     a_crashed_turn_is_found_by_the_next_claim,
     an_unknown_head_blocks_but_a_lease_is_given,
     a_waiter_sees_the_change,
+    s4_a_crash_around_the_commit_of_an_input_admits_it_once,
+    s9_an_old_owner_or_generation_settles_nothing,
+    s10_an_input_of_which_nothing_happened_is_put_back_and_runs_once,
+    s11_what_may_have_happened_is_never_run_again_by_itself,
+    s12_a_turn_that_had_its_answer_is_settled_from_the_transcript,
+    s23_a_dead_holder_is_replaced_within_its_lease_and_sooner_with_proof,
+    s26_a_crash_after_a_recorded_call_invents_no_result,
+    s27_what_could_not_be_stored_is_in_no_view_and_the_turn_can_end,
+    s31_a_resume_has_the_same_prefix_as_the_last_request,
     i12_a_recorded_round_is_seen_before_anything_runs,
     i13_a_turn_with_an_open_call_cannot_end,
-    i13_results_stand_in_call_order,
+    i13_s30_results_stand_in_call_order,
     i14_the_journal_tells_what_began,
     i16_a_turn_ends_once,
-    i17_the_same_row_twice_is_one_row,
+    i17_s28_the_same_row_twice_is_one_row,
     i17_other_bytes_under_the_same_id_are_refused,
     i17_a_round_may_be_repeated,
     s29_a_refused_batch_leaves_nothing,
@@ -169,6 +211,7 @@ suite! {
     s41_a_receipt_is_answered_after_the_end,
     s42_an_adoption_needs_secret_and_generation,
     s42_a_proof_is_given_to_who_has_the_secret,
+    s45_two_schedulers_of_one_instant_run_it_once,
     s46_a_task_has_one_worker_that_is_not_over,
     s46_one_of_many_registers_the_task,
     i17_a_registration_may_be_repeated,

@@ -5,22 +5,23 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
 
-use std::collections::BTreeSet;
+mod support;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use hermes_store::conformance::{ListProbe, input, new_conversation, owner};
+use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::fault::{Fault, Faults};
-use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{
     ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, DelegationEnd, DelegationId, DelegationOutcome,
-    DelegationStore as _, ExecutionId, Fence, Generation, ManualClock, NewDelegation, NewReceipt, NewWorker, OwnerInfo,
-    Presence, RegisterOutcome, ResultClaim, Store, StoreError, TurnId, WorkStore as _, WorkerEnd, WorkerFence,
-    WorkerFilter, WorkerKind, WorkerOutcome, WorkerSecret,
+    ExecutionId, Fence, Generation, NewDelegation, NewReceipt, NewWorker, OwnerInfo, Presence, RegisterOutcome,
+    ResultClaim, Store, StoreError, TurnId, WorkerEnd, WorkerFence, WorkerFilter, WorkerKind, WorkerOutcome,
+    WorkerSecret,
 };
 
-const NOW_MS: i64 = 1_700_000_000_000;
+use support::storage::{Fresh, Storage, assert_complete, memory, postgres, sqlite, strike};
+
 const TTL_MS: u64 = 300_000;
 
 /// How far things are before the method runs.
@@ -262,45 +263,34 @@ async fn look(s: &dyn Store) -> String {
     out
 }
 
-async fn open(dir: &tempfile::TempDir, clock: &Arc<ManualClock>, faults: &Faults) -> SqliteStore {
-    let probe = ListProbe::default();
-    probe.kill(&owner("gone"));
-    let options = SqliteOptions {
-        synchronous: Synchronous::Normal,
-        faults: faults.clone(),
-        probe: Arc::new(probe),
-        ..SqliteOptions::new(dir.path().join("hermes.db"), clock.clone())
-    };
-    SqliteStore::open(options).await.unwrap()
+/// Another handle of a storage whose owner `gone` is provably dead.
+async fn open(storage: &dyn Storage, faults: &Faults) -> Arc<dyn Store> {
+    storage.setting().probe.kill(&owner("gone"));
+    storage.open(faults).await
 }
 
 /// Runs a method with a fault, if any, and then again with the same ids; what is there before and afterwards.
-async fn run(operation: &Operation, fault: Option<Fault>) -> (String, String) {
-    let (dir, clock, faults) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(NOW_MS)), Faults::default());
-    let mut store = open(&dir, &clock, &faults).await;
-    let at = prepare(&store, operation.stage).await;
-    let before = look(&store).await;
+async fn run(operation: &Operation, fault: Option<Fault>, fresh: Fresh) -> (String, String) {
+    let (storage, faults) = (fresh(), Faults::default());
+    let mut store = open(storage.as_ref(), &faults).await;
+    let at = prepare(store.as_ref(), operation.stage).await;
+    let before = look(store.as_ref()).await;
     if let Some(fault) = fault {
-        faults.arm(fault);
-        let told = (operation.run)(&store, &at).await;
-        assert_eq!((told.is_err(), faults.fired()), (true, 1), "{} with {fault:?}", operation.name);
-        if fault == Fault::Dies {
-            // A process that died comes back as another handle.
-            store = open(&dir, &clock, &Faults::default()).await;
-        }
+        let handle = Arc::clone(&store);
+        let call = (operation.run)(handle.as_ref(), &at);
+        store = strike(storage.as_ref(), (store, faults), fault, operation.name, call).await;
     }
-    let told = (operation.run)(&store, &at).await;
+    let told = (operation.run)(store.as_ref(), &at).await;
     told.unwrap_or_else(|error| panic!("{} with {fault:?}: {error}", operation.name));
-    (before, look(&store).await)
+    (before, look(store.as_ref()).await)
 }
 
-#[tokio::test]
-async fn i17_every_operation_of_work_with_every_fault() {
+async fn check_all(fresh: Fresh) {
     for operation in OPERATIONS {
-        let (before, want) = run(operation, None).await;
+        let (before, want) = run(operation, None, fresh).await;
         assert_ne!(before, want, "{} changes nothing that is seen", operation.name);
         for fault in Fault::ALL {
-            let (_, found) = run(operation, Some(fault)).await;
+            let (_, found) = run(operation, Some(fault), fresh).await;
             // A repetition counts one change more of the conversation, which nobody reads here.
             assert_eq!(found, want, "{} with {fault:?}", operation.name);
         }
@@ -309,16 +299,31 @@ async fn i17_every_operation_of_work_with_every_fault() {
 }
 
 #[tokio::test]
+async fn i17_every_operation_of_work_with_every_fault_on_sqlite() {
+    check_all(sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i17_every_operation_of_work_with_every_fault_on_postgres() {
+    check_all(postgres).await;
+}
+
+#[tokio::test]
+async fn i17_every_operation_of_work_with_every_fault_in_memory() {
+    check_all(memory).await;
+}
+
+#[tokio::test]
 async fn s43_a_claim_whose_answer_was_lost_ends_by_its_time() {
     for fault in [Fault::ReplyLost, Fault::Dies] {
-        let (dir, clock, faults) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(NOW_MS)), Faults::default());
-        let store = open(&dir, &clock, &faults).await;
-        prepare(&store, Stage::Ended).await;
+        let (storage, faults) = (sqlite(), Faults::default());
+        let store = open(storage.as_ref(), &faults).await;
+        prepare(store.as_ref(), Stage::Ended).await;
         faults.arm(fault);
         assert!(store.claim_result(&delegation(), &owner("b"), TTL_MS).await.is_err());
-        let store = open(&dir, &clock, &Faults::default()).await;
+        let store = open(storage.as_ref(), &Faults::default()).await;
         assert_eq!(store.claim_result(&delegation(), &owner("b"), TTL_MS).await.unwrap(), None);
-        clock.advance(i64::try_from(TTL_MS).unwrap());
+        storage.setting().clock.advance(i64::try_from(TTL_MS).unwrap());
         let claim = store.claim_result(&delegation(), &owner("b"), TTL_MS).await.unwrap().unwrap();
         assert_eq!(claim.record().attempts, 2);
         store.deliver_result(&claim, input("parent", "d", "result")).await.unwrap();
@@ -327,11 +332,11 @@ async fn s43_a_claim_whose_answer_was_lost_ends_by_its_time() {
 
 #[tokio::test]
 async fn i08_a_generation_of_a_worker_is_never_given_out_again() {
-    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(NOW_MS)));
+    let storage = sqlite();
     let mut last = Generation(0);
     for (number, fault) in Fault::ALL.into_iter().enumerate() {
         let faults = Faults::default();
-        let store = open(&dir, &clock, &faults).await;
+        let store = open(storage.as_ref(), &faults).await;
         let new = |half: &str| NewWorker {
             id: ExecutionId::parse(&format!("e{number}{half}")).unwrap(),
             task: format!("t{number}{half}"),
@@ -339,7 +344,7 @@ async fn i08_a_generation_of_a_worker_is_never_given_out_again() {
         };
         faults.arm(fault);
         assert!(store.register_worker(None, new("a")).await.is_err());
-        let store = open(&dir, &clock, &Faults::default()).await;
+        let store = open(storage.as_ref(), &Faults::default()).await;
         let mut generations = Vec::new();
         for half in ["a", "b"] {
             let RegisterOutcome::Registered(fence) = store.register_worker(None, new(half)).await.unwrap() else {
@@ -354,11 +359,6 @@ async fn i08_a_generation_of_a_worker_is_never_given_out_again() {
 
 #[test]
 fn no_method_of_work_is_forgotten() {
-    let text = [include_str!("../src/work.rs"), include_str!("../src/delegation.rs")].concat();
-    let names = text.lines().filter_map(|line| line.trim().strip_prefix("async fn "));
-    let methods: BTreeSet<_> = names.map(|rest| rest.split('(').next().unwrap()).collect();
-    let written: BTreeSet<_> = OPERATIONS.iter().map(|operation| operation.name).collect();
-    let known: BTreeSet<_> = written.iter().copied().chain(READS.iter().copied()).collect();
-    assert_eq!(known, methods, "a new method gets a line in OPERATIONS or in READS");
-    assert_eq!(written.len() + READS.len(), known.len(), "a method is in one list only");
+    let texts = [include_str!("../src/work.rs"), include_str!("../src/delegation.rs")];
+    assert_complete(&texts, &OPERATIONS.iter().map(|operation| operation.name).collect(), READS);
 }

@@ -46,7 +46,7 @@ impl World {
         self.store.conversation(&conv(conversation)).await.unwrap().tip.unwrap()
     }
 
-    async fn mark(&self, conversation: &str) -> ViewMark {
+    pub(super) async fn mark(&self, conversation: &str) -> ViewMark {
         ViewMark::of(self.tip(conversation).await, &self.rows(conversation, View::Model).await)
     }
 
@@ -56,7 +56,7 @@ impl World {
         self.store.take_compression_lock(fence, take).await.unwrap()
     }
 
-    async fn lock(&self, fence: &Fence, holder: &str) -> CompressionLock {
+    pub(super) async fn lock(&self, fence: &Fence, holder: &str) -> CompressionLock {
         match self.take(fence, holder).await {
             LockOutcome::Taken(lock) => lock,
             other => panic!("no lock: {other:?}"),
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Everything that a refused change must leave as it was.
-    async fn everything(&self, conversation: &str) -> String {
+    pub(super) async fn everything(&self, conversation: &str) -> String {
         let id = conv(conversation);
         let summary = self.store.conversation(&id).await.unwrap();
         let session = self.store.session(summary.tip.as_ref().unwrap()).await.unwrap();

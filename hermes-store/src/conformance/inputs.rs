@@ -1,13 +1,13 @@
 //! Inputs: accepted once, started in order, never lost.
 
 use super::{
-    World, completed, conv, end, input, is_conflict, is_invalid, is_not_found, message_id, new_conversation, ok, owner,
-    session, text,
+    World, completed, conv, end, input, is_conflict, is_fenced, is_invalid, is_not_found, message_id, new_conversation,
+    ok, owner, session, text,
 };
 use crate::limits::{KEY_MAX_BYTES, PAYLOAD_MAX_BYTES, QUEUE_MAX};
 use crate::{
-    AdmissionOutcome, AdmissionStatus, AdmitOutcome, CallOutcome, ClaimOutcome, Generation, Intent, MessageKind,
-    NewAdmission, NewMessage, Role, StoreError, View,
+    AdmissionOutcome, AdmissionStatus, AdmitOutcome, CallOutcome, ClaimOutcome, ClaimPolicy, Generation, Intent,
+    MessageKind, NewAdmission, NewMessage, Role, StoreError, View,
 };
 
 pub(super) async fn i01_an_accepted_input_is_seen_by_every_handle(w: &World) {
@@ -19,13 +19,15 @@ pub(super) async fn i01_an_accepted_input_is_seen_by_every_handle(w: &World) {
     assert_eq!(other.queue(&conv("c")).await.unwrap().len(), 1);
 }
 
-pub(super) async fn i02_the_same_request_gives_the_same_receipt(w: &World) {
+pub(super) async fn i02_s1_the_same_request_gives_the_same_receipt(w: &World) {
     let first = w.admit(input("c", "r1", "hello")).await;
     // The sender that saw no answer mints a new admission id, or not.
     let again = NewAdmission { id: crate::AdmissionId::parse("other").unwrap(), ..input("c", "r1", "hello") };
     for input in [input("c", "r1", "hello"), again] {
         assert_eq!(w.another().await.admit(input).await.unwrap(), AdmitOutcome::Replayed(first.clone()));
     }
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap().len(), 1, "one row");
+    assert!(is_not_found(w.store.admission(&crate::AdmissionId::parse("other").unwrap()).await));
     let (fence, turn, started) = w.start("c", "a").await;
     assert_eq!(w.store.admit(input("c", "r1", "hello")).await.unwrap().receipt(), &started);
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
@@ -34,7 +36,7 @@ pub(super) async fn i02_the_same_request_gives_the_same_receipt(w: &World) {
     assert_eq!(w.store.queue(&conv("c")).await.unwrap(), []);
 }
 
-pub(super) async fn i02_other_content_under_the_same_request_writes_nothing(w: &World) {
+pub(super) async fn i02_s2_other_content_under_the_same_request_writes_nothing(w: &World) {
     w.admit(input("c", "r1", "hello")).await;
     let before = w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap();
     let steer = NewAdmission { intent: Intent::Steer, ..input("c", "r1", "hello") };
@@ -80,6 +82,49 @@ pub(super) async fn i03_inputs_start_in_their_order(w: &World) {
     assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty);
 }
 
+pub(super) async fn s5_a_later_input_waits_until_the_earlier_one_is_over(w: &World) {
+    let first = w.admit(input("c", "r1", "x")).await;
+    w.admit(input("c", "r2", "x")).await;
+    let policies = [ClaimPolicy::Any, ClaimPolicy::OwnOrOrphaned { orphan_after_ms: 0 }, ClaimPolicy::LeaseOnly];
+    let (mut fence, mut turn, _) = w.start("c", "a").await;
+    for round in 0..2 {
+        // At work.
+        for (who, policy) in ["a", "b"].into_iter().flat_map(|who| policies.map(|policy| (who, policy))) {
+            let told = w.store.claim(w.request("c", who, policy)).await.unwrap();
+            assert!(matches!(told, ClaimOutcome::Held { .. }), "{told:?}");
+        }
+        // Left open.
+        w.store.release(&fence).await.unwrap();
+        for policy in policies {
+            let told = w.store.claim(w.request("c", "b", policy)).await.unwrap();
+            let ClaimOutcome::Recover { fence: found, open } = told else { panic!("{told:?}") };
+            assert_eq!((&open.id, &open.admission.receipt.admission), (&turn, &first.admission));
+            fence = found;
+            if policy != ClaimPolicy::LeaseOnly {
+                w.store.release(&fence).await.unwrap();
+            }
+        }
+        // Back in its place: it is the first again.
+        if round == 0 {
+            w.store.requeue(&fence, &turn).await.unwrap();
+            w.store.release(&fence).await.unwrap();
+            let (next, again, receipt) = w.start("c", "a").await;
+            assert_eq!(receipt.admission, first.admission);
+            (fence, turn) = (next, again);
+        }
+    }
+    // Nobody knows what became of it.
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    w.store.release(&fence).await.unwrap();
+    assert_eq!(w.claim("c", "b").await, ClaimOutcome::Blocked);
+    let generation = w.store.admission(&first.admission).await.unwrap().receipt.generation.unwrap();
+    let failed = end("operator", AdmissionOutcome::Failed);
+    w.store.resolve_unknown(&first.admission, generation, failed).await.unwrap();
+    let (_, _, second) = w.start("c", "b").await;
+    assert!(second.seq > first.seq);
+    assert_eq!(w.store.admission(&second.admission).await.unwrap().request_id, "r2");
+}
+
 pub(super) async fn s6_a_blocked_conversation_delays_no_other(w: &World) {
     w.admit(input("c", "r1", "x")).await;
     w.admit(input("d", "r1", "x")).await;
@@ -103,6 +148,60 @@ pub(super) async fn s8_a_started_input_cannot_be_cancelled(w: &World) {
     assert!(is_not_found(w.store.cancel(&crate::AdmissionId::parse("none").unwrap()).await));
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
     assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty, "a cancelled input never runs");
+}
+
+pub(super) async fn s24_a_wait_that_runs_out_leaves_the_input_in_its_place(w: &World) {
+    let (fence, turn, _) = w.begin("c", "a").await;
+    let waiting = w.admit(NewAdmission { submitted_by: owner("b"), ..input("c", "r2", "x") }).await;
+    let other = w.another().await;
+    let before = w.everything("c").await;
+    let seen = other.wait_for_change(&conv("c"), -1, 0).await.unwrap();
+    // The wait ends without an answer. Whoever goes on all the same is told that the conversation is held.
+    assert_eq!(other.wait_for_change(&conv("c"), seen, 1).await.unwrap(), seen);
+    for policy in [ClaimPolicy::Any, ClaimPolicy::OwnOrOrphaned { orphan_after_ms: 0 }, ClaimPolicy::LeaseOnly] {
+        let told = other.claim(w.request("c", "b", policy)).await.unwrap();
+        assert!(matches!(&told, ClaimOutcome::Held { owner: who, .. } if *who == owner("a")), "{told:?}");
+    }
+    assert_eq!(w.everything("c").await, before, "nothing was taken and nothing was written");
+    assert_eq!(w.store.admission(&waiting.admission).await.unwrap().receipt, waiting);
+    // It runs when its turn comes, and after the one before it.
+    w.store.append(&fence, &turn, vec![text("answer", Role::Assistant, "done")], None).await.unwrap();
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    let (_, _, started) = w.start("c", "b").await;
+    assert_eq!(started.admission, waiting.admission);
+    // Or its sender takes it back, and is told so.
+    let refused = w.admit(input("c", "r3", "x")).await;
+    let receipt = other.cancel(&refused.admission).await.unwrap();
+    assert_eq!(receipt.outcome, Some(AdmissionOutcome::Cancelled));
+}
+
+pub(super) async fn s25_a_stop_ends_its_own_generation_and_not_the_next(w: &World) {
+    for request in ["r1", "r2", "r3"] {
+        w.admit(input("c", request, "x")).await;
+    }
+    let stopped = || end("stopped_by_user", AdmissionOutcome::Interrupted);
+    // It is started, and nothing of it exists yet: no session, no row.
+    let (fence, turn, first) = w.start("c", "a").await;
+    w.store.settle_turn(&fence, &turn, stopped(), true).await.unwrap();
+    let over = w.store.admission(&first.admission).await.unwrap().receipt;
+    assert_eq!((over.outcome, over.generation), (Some(AdmissionOutcome::Interrupted), first.generation));
+    assert_eq!(w.rows("c", View::Display).await, []);
+    // The next one begins, and the stop that comes once more, with its own turn, does not reach it.
+    let (next, running, second) = w.start("c", "b").await;
+    assert!(second.generation > first.generation);
+    is_fenced(w.store.settle_turn(&fence, &turn, stopped(), true).await);
+    is_fenced(w.store.settle_turn(&fence, &running, stopped(), true).await);
+    w.store.settle_turn(&next, &turn, stopped(), true).await.unwrap();
+    assert_eq!(w.store.admission(&second.admission).await.unwrap().receipt, second);
+    assert!(matches!(w.claim("c", "d").await, ClaimOutcome::Held { .. }), "its lease is as it was");
+    w.store.open_session(&next, &running, session("c", None, "c"), vec![]).await.unwrap();
+    w.store.settle_turn(&next, &running, completed(), true).await.unwrap();
+    // One that waits is stopped by taking it back: it never starts, and those behind it do.
+    let last = w.admit(input("c", "r4", "x")).await;
+    let third = w.store.queue(&conv("c")).await.unwrap().remove(0).receipt;
+    w.store.cancel(&third.admission).await.unwrap();
+    let (_, _, started) = w.start("c", "a").await;
+    assert_eq!(started.admission, last.admission);
 }
 
 pub(super) async fn c4_the_same_text_twice_is_two_inputs(w: &World) {
@@ -153,7 +252,7 @@ pub(super) async fn i06_a_requeued_input_keeps_its_place(w: &World) {
     assert_eq!(w.store.admission(&receipt.admission).await.unwrap().receipt.status, AdmissionStatus::Started);
 }
 
-pub(super) async fn i06_resolving_needs_the_exact_generation(w: &World) {
+pub(super) async fn i06_s13_resolving_needs_the_exact_generation(w: &World) {
     w.admit(input("c", "r1", "x")).await;
     w.admit(input("c", "r2", "x")).await;
     let (fence, turn, receipt) = w.start("c", "a").await;
@@ -196,7 +295,7 @@ pub(super) async fn s14_resolving_closes_the_transcript(w: &World) {
     w.begin("c", "b").await;
 }
 
-pub(super) async fn i04_a_steer_is_taken_once(w: &World) {
+pub(super) async fn i04_s18_a_steer_is_taken_once(w: &World) {
     let (fence, turn, receipt) = w.begin("c", "a").await;
     let make = |admission: &crate::AdmissionRecord| NewMessage {
         kind: MessageKind::Steer,
@@ -215,16 +314,31 @@ pub(super) async fn i04_a_steer_is_taken_once(w: &World) {
         assert_eq!(&w.store.admission(&steer.receipt.admission).await.unwrap(), steer);
     }
     assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
+    // What was taken is bound to this generation: nobody takes it again, whoever recovers the turn or repeats the input.
+    let again = NewAdmission { intent: Intent::Steer, ..input("c", "s1", "s1") };
+    assert_eq!(w.store.admit(again).await.unwrap(), AdmitOutcome::Replayed(taken[0].receipt.clone()));
+    w.store.release(&fence).await.unwrap();
+    let ClaimOutcome::Recover { fence, .. } = w.claim("c", "b").await else { panic!("not recovered") };
+    w.store.adopt_turn(&fence, &turn).await.unwrap();
+    assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
     let texts: Vec<_> = w.rows("c", View::Model).await.into_iter().map(|row| row.content).collect();
     assert_eq!(texts, ["hello", "s1", "s2"]);
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
     // A steer that no turn was there for becomes a turn of its own, after those before it.
     w.admit(NewAdmission { intent: Intent::Steer, ..input("c", "s3", "s3") }).await;
-    for request in ["q", "s3"] {
+    // A redirect is no steer: it is started itself, in one generation of its own.
+    w.admit(NewAdmission { intent: Intent::Redirect, ..input("c", "r", "r") }).await;
+    let mut last = receipt.generation;
+    for request in ["q", "s3", "r"] {
         let (fence, turn, receipt) = w.start("c", "a").await;
         assert_eq!(w.store.admission(&receipt.admission).await.unwrap().request_id, request);
+        assert!(receipt.generation > last);
+        last = receipt.generation;
         w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+        let over = w.store.admission(&receipt.admission).await.unwrap().receipt;
+        assert_eq!((over.turn, over.generation), (Some(turn), receipt.generation));
     }
+    assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty, "none of them comes again");
 }
 
 pub(super) async fn i27_hostile_content_is_kept_as_it_is(w: &World) {

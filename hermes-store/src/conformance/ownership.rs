@@ -8,16 +8,18 @@ use super::{
 };
 use crate::limits::{HEARTBEAT_DEAD_MS, HEARTBEAT_MS};
 use crate::{
-    AdmissionOutcome, AdmissionStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, Fence, JournalState, NewAdmission,
-    Role, Round, TitleSource, Token, TurnId, TurnStatus, View,
+    AdmissionOutcome, AdmissionStatus, ChangeId, ClaimOutcome, ClaimPolicy, ClaimRequest, Compaction, CompressionLock,
+    Fence, FlagChange, JournalState, NewAdmission, Rewind, Role, Rotation, Round, SessionId, TakeLock, TitleSource,
+    Token, TurnId, TurnStatus, View, ViewRow,
 };
 
 fn ms(limit: u64) -> i64 {
     i64::try_from(limit).unwrap()
 }
 
-/// Every method that takes a fence, with the fence of somebody who lost the lease.
-async fn every_fenced_write_is_refused(w: &World, old: &Fence, turn: &TurnId) {
+/// Every method that takes a fence, with the fence of somebody who lost the lease. (Those of workers, delegations,
+/// deliveries and approvals have cases of their own.)
+async fn every_fenced_write_is_refused(w: &World, old: &Fence, turn: &TurnId, lock: &CompressionLock) {
     let s = &w.store;
     is_fenced(s.renew(old, TTL_MS).await);
     is_fenced(s.adopt_turn(old, turn).await);
@@ -38,26 +40,50 @@ async fn every_fenced_write_is_refused(w: &World, old: &Fence, turn: &TurnId) {
     is_fenced(s.take_steers(old, turn, &make).await);
     is_fenced(s.count_usage(old, usage("late")).await);
     is_fenced(s.set_title(old, "late", TitleSource::User).await);
+    is_fenced(s.set_flags(old, FlagChange { pinned: Some(true), ..FlagChange::default() }).await);
+    is_fenced(s.end_conversation(old, "late").await);
+    is_fenced(s.add_alias(old, &SessionId::parse("late-alias").unwrap()).await);
     is_fenced(s.delete_conversation(old).await);
+    every_fenced_change_of_history_is_refused(w, old, turn, lock).await;
     // The only one that is no error, and that must not free the new owner's lease.
     s.release(old).await.unwrap();
 }
 
-pub(super) async fn i07_every_write_with_an_old_token_is_refused(w: &World) {
+async fn every_fenced_change_of_history_is_refused(w: &World, old: &Fence, turn: &TurnId, lock: &CompressionLock) {
+    let s = &w.store;
+    let (id, mark) = (ChangeId::parse("late").unwrap(), w.mark("c").await);
+    let rows = vec![ViewRow::New(text("late", Role::User, "s"))];
+    let take = TakeLock { session: lock.session().clone(), holder: "late".to_owned(), ttl_ms: TTL_MS, force: true };
+    is_fenced(s.take_compression_lock(old, take).await);
+    is_fenced(s.renew_compression_lock(old, lock, TTL_MS).await);
+    is_fenced(s.release_compression_lock(old, lock).await);
+    is_fenced(s.fail_compression(old, lock, TTL_MS, "late").await);
+    let child = session("c", Some("c"), "late-session");
+    let (of, by) = (mark.clone(), turn.clone());
+    is_fenced(s.rotate(old, lock, Rotation { id: id.clone(), turn: by, mark: of, child, rows: rows.clone() }).await);
+    let (of, by) = (mark.clone(), turn.clone());
+    is_fenced(s.compact(old, lock, Compaction { id: id.clone(), turn: by, mark: of, session: None, rows }).await);
+    let from = w.rows("c", View::Model).await[0].id.clone();
+    is_fenced(s.rewind(old, Rewind { id: id.clone(), mark, from }).await);
+    is_fenced(s.restore(old, &id).await);
+}
+
+pub(super) async fn i07_s19_every_write_with_an_old_token_is_refused(w: &World) {
     let (old, turn, _) = w.begin("c", "a").await;
     w.round(&old, &turn, "round", vec![call("k")]).await;
+    let lock = w.lock(&old, "me").await;
     w.admit(NewAdmission { intent: crate::Intent::Steer, ..input("c", "steer", "steer") }).await;
     w.clock.advance(ms(TTL_MS) + 1);
     let ClaimOutcome::Recover { fence, .. } = w.claim("c", "b").await else { panic!("not recovered") };
-    let before = (w.rows("c", View::Display).await, w.store.usage(&conv("c")).await.unwrap());
-    let revision = w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap();
-    every_fenced_write_is_refused(w, &old, &turn).await;
-    assert_eq!((w.rows("c", View::Display).await, w.store.usage(&conv("c")).await.unwrap()), before);
-    assert_eq!(w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap(), revision, "nothing was written");
+    let before = (w.everything("c").await, w.store.usage(&conv("c")).await.unwrap());
+    every_fenced_write_is_refused(w, &old, &turn, &lock).await;
+    let after = (w.everything("c").await, w.store.usage(&conv("c")).await.unwrap());
+    assert_eq!(after, before, "nothing was written: no row, no column, no count");
+    assert!(is_not_found(w.store.tip("late-alias").await));
     w.store.settle_call(&fence, &turn, &call_id("k"), ok("new owner")).await.unwrap();
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
     // Nor after the new owner has left, nor when the turn it knew is over with the same reason.
-    every_fenced_write_is_refused(w, &old, &turn).await;
+    every_fenced_write_is_refused(w, &old, &turn, &lock).await;
 }
 
 pub(super) async fn i08_tokens_and_generations_only_grow(w: &World) {
@@ -76,7 +102,7 @@ pub(super) async fn i08_tokens_and_generations_only_grow(w: &World) {
     }
 }
 
-pub(super) async fn i09_a_sleeper_that_wakes_changes_nothing(w: &World) {
+pub(super) async fn i09_s21_a_sleeper_that_wakes_changes_nothing(w: &World) {
     let (old, turn, _) = w.begin("c", "a").await;
     w.clock.advance(ms(TTL_MS) * 3);
     let other = w.another().await;
@@ -85,6 +111,8 @@ pub(super) async fn i09_a_sleeper_that_wakes_changes_nothing(w: &World) {
     };
     let answer = vec![text("answer", Role::Assistant, "of the sleeper")];
     is_fenced(w.store.append(&old, &turn, answer, None).await);
+    // Its keeper is told too, and stops the turn.
+    is_fenced(w.store.renew(&old, TTL_MS).await);
     other.adopt_turn(&fence, &turn).await.unwrap();
     other.append(&fence, &turn, vec![text("answer", Role::Assistant, "of the new owner")], None).await.unwrap();
     is_fenced(w.store.settle_turn(&old, &turn, completed(), true).await);

@@ -37,7 +37,7 @@ pub(super) async fn i13_a_turn_with_an_open_call_cannot_end(w: &World) {
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
 }
 
-pub(super) async fn i13_results_stand_in_call_order(w: &World) {
+pub(super) async fn i13_s30_results_stand_in_call_order(w: &World) {
     let (fence, turn, _) = w.begin("c", "a").await;
     let invalid = CallResult { outcome: CallOutcome::Invalid, content: "no such tool".to_owned(), meta: None };
     let preset = NewCall { preset: Some(invalid), ..call("k2") };
@@ -58,6 +58,10 @@ pub(super) async fn i13_results_stand_in_call_order(w: &World) {
     let outcomes: Vec<_> = rows[1].calls.iter().map(|call| call.outcome).collect();
     assert_eq!(outcomes, [Some(CallOutcome::Ok), Some(CallOutcome::Invalid), Some(CallOutcome::Ok)]);
     assert_eq!(rows[2].answers.as_ref().unwrap().provider_id, "provider-k1");
+    // Exactly one each: the invalid call gets no second one, whoever ran it all the same.
+    assert!(is_invalid(w.store.start_calls(&fence, &turn, &[call_id("k2")]).await));
+    assert!(is_conflict(w.store.settle_call(&fence, &turn, &call_id("k2"), ok("ran")).await));
+    assert_eq!(w.rows("c", View::Model).await, rows);
     assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, 6);
 }
 
@@ -97,7 +101,7 @@ pub(super) async fn i16_a_turn_ends_once(w: &World) {
     is_not_found(w.store.turn(&turn_id("none")).await);
 }
 
-pub(super) async fn i17_the_same_row_twice_is_one_row(w: &World) {
+pub(super) async fn i17_s28_the_same_row_twice_is_one_row(w: &World) {
     let (fence, turn, _) = w.begin("c", "a").await;
     let row = || text("row", Role::User, "x");
     w.store.append(&fence, &turn, vec![row(), row()], Some(usage("a1"))).await.unwrap();

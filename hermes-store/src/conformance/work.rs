@@ -123,6 +123,48 @@ pub(super) async fn s42_a_proof_is_given_to_who_has_the_secret(w: &World) {
     store.record_receipt(&shown, receipt(1, "one", "told")).await.unwrap();
 }
 
+/// What a scheduler does for a due slot, with the two ledgers that the store has for it: the input of the slot is named by
+/// (job, instant), and so is the worker that runs it. The tables of cron itself come with cron.
+pub(super) async fn s45_two_schedulers_of_one_instant_run_it_once(w: &World) {
+    const INSTANT: &str = "2026-12-02T15:00Z";
+    let fire = |instant: &str, who: &str| crate::NewAdmission {
+        id: AdmissionId::parse(&w.fresh("fire")).unwrap(),
+        principal: "cron:job".to_owned(),
+        submitted_by: owner(who),
+        ..input("c", instant, "do it")
+    };
+    let mut tasks = Vec::new();
+    for who in ["a", "b", "a", "b"] {
+        let (store, input) = (w.another().await, fire(INSTANT, who));
+        tasks.push(tokio::spawn(async move {
+            store.create_and_admit(new_conversation("c"), input).await.unwrap().receipt().clone()
+        }));
+    }
+    let mut receipts = Vec::new();
+    for task in tasks {
+        receipts.push(task.await.unwrap());
+    }
+    assert!(receipts.iter().all(|receipt| *receipt == receipts[0]));
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap().len(), 1);
+    // A scheduler that looks at the slot when it is over finds that too; the next instant is another row.
+    let (fence, turn, _) = w.start("c", "a").await;
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    let late = w.another().await.admit(fire(INSTANT, "b")).await.unwrap();
+    assert!(matches!(&late, AdmitOutcome::Replayed(receipt) if receipt.turn == Some(turn)), "{late:?}");
+    assert_eq!(w.claim("c", "b").await, ClaimOutcome::Empty);
+    let next = w.store.admit(fire("2026-12-02T16:00Z", "b")).await.unwrap();
+    assert!(matches!(next, AdmitOutcome::Accepted(_)));
+    // A job that is a program: one execution under the name of its slot, also when the first one is over.
+    let slot = "cron.job.2026-12-02T15-00Z";
+    let of = |who: &str| NewWorker { secret: secret(who), ..worker(slot, "cron:job", who) };
+    let proof = register(w, of("a")).await;
+    assert!(is_conflict(w.another().await.register_worker(None, of("b")).await));
+    w.store.finish_worker(&proof, end(WorkerOutcome::Completed)).await.unwrap();
+    assert!(is_conflict(w.another().await.register_worker(None, of("b")).await), "the slot was run");
+    let record = w.store.worker(&execution(slot)).await.unwrap();
+    assert_eq!((record.owner, record.state), (owner("a"), WorkerState::Terminal));
+}
+
 pub(super) async fn s46_a_task_has_one_worker_that_is_not_over(w: &World) {
     let fence = register(w, worker("e", "kanban:card", "a")).await;
     let busy = |outcome| match outcome {

@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use super::PostgresStore;
 use super::errors::map;
 use super::sql::search as rows;
+use super::text::text_in;
 use crate::error::StoreError;
 use crate::ids::ConversationId;
 use crate::limits::{
@@ -298,8 +299,8 @@ impl PostgresStore {
                 .bind(query.until_ms.unwrap_or(i64::MAX))
                 .bind(query.role.map_or("", Role::as_str))
                 .bind(query.conversation.as_ref().map_or("", ConversationId::as_str))
-                .bind(query.profile.as_deref().unwrap_or_default())
-                .bind(query.source.as_deref().unwrap_or_default())
+                .bind(text_in(query.profile.as_deref().unwrap_or_default()))
+                .bind(text_in(query.source.as_deref().unwrap_or_default()))
                 .bind(place)
                 .bind(i64::try_from(SEARCH_LOOK_PAGE_ROWS).unwrap_or(i64::MAX));
             if let Some(words) = &words {

@@ -62,9 +62,9 @@ pub(super) async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> 
     let source = title.is_some().then_some(TitleSource::User.as_str());
     sqlx::query(CREATE)
         .bind(new.id.as_str())
-        .bind(&new.profile)
-        .bind(&new.source)
-        .bind(title)
+        .bind(text_in(&new.profile))
+        .bind(text_in(&new.source))
+        .bind(text_in_or_null(title.as_deref()))
         .bind(source)
         .bind(now)
         .execute(conn)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::driver::{Backend, Conn, map};
 use super::leases::take;
-use super::read::{col, size};
+use super::read::{col, size, text_in_or_null};
 use super::{admissions, history::find_preview, view};
 use crate::error::StoreError;
 use crate::history::{self, BranchIds, BranchOrigin, NewBranch, ViewItem};
@@ -113,7 +113,8 @@ impl Backend {
             copy_row(tx.conn(), new, item, seq, &results).await?;
         }
         let preview = find_preview(tx.conn(), new).await?;
-        sqlx::query(SET_PREVIEW).bind(new.as_str()).bind(preview).execute(tx.conn()).await.map_err(map)?;
+        let set = sqlx::query(SET_PREVIEW).bind(new.as_str()).bind(text_in_or_null(preview.as_deref()));
+        set.execute(tx.conn()).await.map_err(map)?;
         tx.commit().await?;
         Ok(origin)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
-use super::read::{col, count, id, signed, size, text, word};
+use super::read::{col, count, id, signed, size, text, text_in_or_null, word};
 use super::schema::Group;
 use super::transcript::{Fenced, Place, Touch, change_session, insert_new, insert_session};
 use super::view;
@@ -253,7 +253,7 @@ async fn swap(
         .bind(conversation.as_str())
         .bind(size(plan.len()))
         .bind(size(new.iter().filter(|row| is_shown(row.kind)).count()))
-        .bind(rules::preview_of(new.iter().copied()))
+        .bind(text_in_or_null(rules::preview_of(new.iter().copied()).as_deref()))
         .bind(swap.to.as_str())
         .execute(&mut *conn)
         .await
@@ -339,7 +339,8 @@ pub(super) async fn find_preview(conn: &mut Conn, conversation: &ConversationId)
 /// Sets the preview anew and counts `shown` more rows that people see.
 async fn recount(conn: &mut Conn, conversation: &ConversationId, shown: i64) -> Result<(), StoreError> {
     let preview = find_preview(conn, conversation).await?;
-    let set = sqlx::query(SET_PREVIEW).bind(conversation.as_str()).bind(preview).bind(shown);
+    let set =
+        sqlx::query(SET_PREVIEW).bind(conversation.as_str()).bind(text_in_or_null(preview.as_deref())).bind(shown);
     set.execute(conn).await.map_err(map)?;
     Ok(())
 }

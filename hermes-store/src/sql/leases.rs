@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, map, text_in};
 use super::read::{
-    admission, admission_columns, col, count, id, signed, text_in_or_null, text_or_null, word, word_or_null,
+    admission, admission_columns, col, count, id, signed, text, text_in_or_null, text_or_null, word, word_or_null,
 };
 use super::transcript::{Touch, calls_of_turn, read_turn_answer, rows_of_turn};
 use crate::admission::{AdmissionRecord, AdmissionStatus};
@@ -256,8 +256,8 @@ impl Backend {
         let known = OwnerRow {
             info: OwnerInfo {
                 id: owner.clone(),
-                host: col(&row, 0)?,
-                boot_id: col(&row, 1)?,
+                host: text(&row, 0)?,
+                boot_id: text(&row, 1)?,
                 pid: col(&row, 2)?,
                 pid_start: col(&row, 3)?,
             },
@@ -404,8 +404,8 @@ impl LeaseStore for Backend {
         let now = tx.now();
         sqlx::query(BEAT)
             .bind(owner.id.as_str())
-            .bind(&owner.host)
-            .bind(&owner.boot_id)
+            .bind(text_in(&owner.host))
+            .bind(text_in(&owner.boot_id))
             .bind(owner.pid)
             .bind(owner.pid_start)
             .bind(now)

@@ -152,7 +152,7 @@ impl Backend {
             .bind(lock.session().as_str())
             .bind(state.as_str())
             .bind(until)
-            .bind(history::cut_error(error));
+            .bind(text_in(&history::cut_error(error)).into_owned());
         let until = col(&fail.fetch_one(tx.conn()).await.map_err(map)?, 0)?;
         tx.commit().await?;
         Ok(until)

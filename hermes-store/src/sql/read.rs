@@ -131,7 +131,7 @@ pub(crate) fn role(word: &str) -> Option<Role> {
 
 /// A row of the transcript from [`message_columns`], without its calls; and the call that it answers.
 pub(crate) fn message(row: &Row) -> Result<(StoredMessage, Option<CallId>), StoreError> {
-    let sidecar = match (col::<Option<String>>(row, 10)?, col::<Option<Vec<u8>>>(row, 11)?) {
+    let sidecar = match (text_or_null(row, 10)?, col::<Option<Vec<u8>>>(row, 11)?) {
         (Some(issuer), Some(bytes)) => Some(Sidecar { issuer, bytes: Bytes::from(bytes) }),
         _ => None,
     };

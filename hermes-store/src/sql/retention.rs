@@ -1,7 +1,7 @@
 //! Flags, ends, names, and what is let go.
 
-use super::driver::{Backend, Conn, Row, WriteTx, map};
-use super::read::{col, count, id, size, word};
+use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::read::{col, count, id, size, text_or_null, word};
 use super::schema::Group;
 use super::sessions::{SESSION_COLUMNS_ROWS, erase, session_record, summary_of_id};
 use super::transcript::Touch;
@@ -94,7 +94,7 @@ fn pruned(row: &Row, step: PruneStep) -> Result<Pruned, StoreError> {
     Ok(Pruned {
         conversation: word(row, 0, id(ConversationId::parse))?,
         step,
-        title: col(row, 1)?,
+        title: text_or_null(row, 1)?,
         messages: count(row, 2)?,
         last_activity_ms: col(row, 3)?,
     })
@@ -153,7 +153,7 @@ impl Backend {
         if let Some(turn) = fenced.open_turn {
             return Err(invalid(format!("turn {turn} is open; stop it, or wait for its end")));
         }
-        let end = sqlx::query(END).bind(fence.conversation().as_str()).bind(now).bind(reason);
+        let end = sqlx::query(END).bind(fence.conversation().as_str()).bind(now).bind(text_in(reason));
         end.execute(tx.conn()).await.map_err(map)?;
         tx.commit().await
     }

@@ -1,8 +1,8 @@
 //! Search, as far as the transcript has to do with it: what is due to be indexed, the rows themselves, and the last look at
 //! a row that an index named. The indexes stand beside each `driver`.
 
-use super::driver::{Backend, Conn, Row, map};
-use super::read::{col, count, id, size, text, word};
+use super::driver::{Backend, Conn, Row, map, text_in};
+use super::read::{col, count, id, size, text, text_or_null, word};
 use super::schema::Group;
 use crate::error::StoreError;
 use crate::ids::{ConversationId, MessageId};
@@ -169,7 +169,7 @@ pub(crate) async fn count_due(conn: &mut Conn) -> Result<u64, StoreError> {
 /// Where a conversation belongs; `None` when it was deleted.
 pub(crate) async fn home(conn: &mut Conn, id: &ConversationId) -> Result<Option<Home>, StoreError> {
     let row = sqlx::query(ONE).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
-    row.map(|row| Ok(Home { profile: col(&row, 0)?, source: col(&row, 1)?, revision: col(&row, 2)? })).transpose()
+    row.map(|row| Ok(Home { profile: text(&row, 0)?, source: text(&row, 1)?, revision: col(&row, 2)? })).transpose()
 }
 
 /// Rows behind a place, as many as fit into a number and into [`SEARCH_STEP_MAX_BYTES`]; one fits always.
@@ -264,7 +264,7 @@ pub(crate) async fn hit(
     let Some(snippet) = is_wanted.then(|| parsed.snippet(speaker, &content)).flatten() else { return Ok(None) };
     let mut hit = SearchHit {
         conversation: conversation.clone(),
-        title: col(&row, 4)?,
+        title: text_or_null(&row, 4)?,
         message: word(&row, 0, id(MessageId::parse))?,
         seq,
         role: speaker.as_str().to_owned(),
@@ -297,8 +297,8 @@ pub(crate) async fn scan(
     limit: usize,
 ) -> Result<Vec<(ConversationId, i64)>, StoreError> {
     let rows = sqlx::query(SCAN_ROWS)
-        .bind(query.profile.as_deref().unwrap_or_default())
-        .bind(query.source.as_deref().unwrap_or_default())
+        .bind(text_in(query.profile.as_deref().unwrap_or_default()))
+        .bind(text_in(query.source.as_deref().unwrap_or_default()))
         .bind(query.conversation.as_ref().map_or("", ConversationId::as_str))
         .bind(query.role.map_or("", Role::as_str))
         .bind(query.since_ms.unwrap_or(i64::MIN))

@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, Row, map};
-use super::read::{admission, admission_columns, col, count, id, signed, size, word, word_or_null};
+use super::driver::{Backend, Conn, Row, map, text_in};
+use super::read::{
+    admission, admission_columns, col, count, id, signed, size, text, text_in_or_null, text_or_null, word, word_or_null,
+};
 use super::retention::flags;
 use super::transcript::Touch;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
@@ -101,15 +103,15 @@ fn summary(row: &Row) -> Result<ConversationSummary, StoreError> {
     Ok(ConversationSummary {
         id: word(row, 0, id(ConversationId::parse))?,
         tip: word_or_null(row, 1, id(SessionId::parse))?,
-        profile: col(row, 2)?,
-        source: col(row, 3)?,
-        title: col(row, 4)?,
+        profile: text(row, 2)?,
+        source: text(row, 3)?,
+        title: text_or_null(row, 4)?,
         title_source: word_or_null(row, 5, TitleSource::parse)?,
-        provider: col(row, 6)?,
-        model: col(row, 7)?,
-        cwd: col(row, 8)?,
+        provider: text_or_null(row, 6)?,
+        model: text_or_null(row, 7)?,
+        cwd: text_or_null(row, 8)?,
         messages: count(row, 9)?,
-        preview: col(row, 10)?,
+        preview: text_or_null(row, 10)?,
         created_at_ms: col(row, 11)?,
         last_activity_ms: col(row, 12)?,
         pending: word_or_null(row, 13, AdmissionStatus::parse)?,
@@ -158,7 +160,7 @@ pub(super) async fn summary_of_id(conn: &mut Conn, id: &ConversationId) -> Resul
 /// The pattern of a text that may stand anywhere.
 fn like_part(text: &str) -> String {
     let mut out = String::from("%");
-    for c in text.chars().filter(|c| *c != '\0') {
+    for c in text.chars() {
         if matches!(c, '%' | '_' | '\\') {
             out.push('\\');
         }
@@ -173,14 +175,14 @@ pub(super) fn session_record(row: &Row) -> Result<SessionRecord, StoreError> {
     Ok(SessionRecord {
         conversation: word(row, 0, id(ConversationId::parse))?,
         parent: word_or_null(row, 1, id(SessionId::parse))?,
-        provider: col(row, 2)?,
-        model: col(row, 3)?,
-        cwd: col(row, 4)?,
+        provider: text(row, 2)?,
+        model: text(row, 3)?,
+        cwd: text_or_null(row, 4)?,
         prompt: PromptHash::from_stored(col(row, 5)?),
         tools: PromptHash::from_stored(col(row, 6)?),
         started_at_ms: col(row, 7)?,
         ended_at_ms: col(row, 8)?,
-        end_reason: col(row, 9)?,
+        end_reason: text_or_null(row, 9)?,
         id: word(row, 10, id(SessionId::parse))?,
     })
 }
@@ -198,29 +200,34 @@ impl Backend {
 #[async_trait]
 impl SessionStore for Backend {
     async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
+        if filter.text.as_deref().is_some_and(|part| part.contains('\0')) {
+            // No id and no title holds one, and a pattern of SQLite ends at it.
+            return Ok(Vec::new());
+        }
         let title = filter.title.as_deref().and_then(rules::clean_title);
         let prefix_chars = filter.id_prefix.as_deref().map_or(0, |prefix| prefix.chars().count());
-        let dir = filter.cwd.as_deref().map(|dir| dir.trim_end_matches('/').to_owned());
+        // As they are stored: their characters are counted.
+        let dir = filter.cwd.as_deref().map(|dir| text_in(dir.trim_end_matches('/')));
         let below = dir.as_ref().map(|dir| format!("{dir}/"));
         let part = filter.text.as_deref().map(like_part);
         let rows = sqlx::query(LIST)
-            .bind(&filter.profile)
-            .bind(&filter.source)
+            .bind(text_in_or_null(filter.profile.as_deref()))
+            .bind(text_in_or_null(filter.source.as_deref()))
             .bind(filter.before_ms)
             .bind(&filter.id_prefix)
             .bind(size(prefix_chars))
             .bind(i64::from(filter.title.is_some()))
-            .bind(title)
+            .bind(text_in_or_null(title.as_deref()))
             .bind(size(filter.limit.min(PAGE_MAX_ROWS)))
             .bind(filter.before_id.as_ref().map(ConversationId::as_str))
             .bind(filter.archived.map(i64::from))
             .bind(filter.pinned.map(i64::from))
             .bind(filter.hidden.map(i64::from))
             .bind(signed(filter.min_messages))
-            .bind(&dir)
+            .bind(dir.as_deref())
             .bind(below.as_ref().map_or(0, |below| size(below.chars().count())))
             .bind(&below)
-            .bind(part)
+            .bind(text_in_or_null(part.as_deref()))
             .fetch_all(self.readers())
             .await
             .map_err(map)?;
@@ -247,7 +254,10 @@ impl SessionStore for Backend {
         let title = match held.title {
             Some(title) if stronger => title,
             _ => {
-                let set = sqlx::query(SET_TITLE).bind(fence.conversation().as_str()).bind(&clean).bind(source.as_str());
+                let set = sqlx::query(SET_TITLE)
+                    .bind(fence.conversation().as_str())
+                    .bind(text_in(&clean))
+                    .bind(source.as_str());
                 set.execute(tx.conn()).await.map_err(map)?;
                 clean
             }
@@ -300,9 +310,9 @@ impl SessionStore for Backend {
         let rows = sqlx::query(USAGE).bind(conversation.as_str()).fetch_all(self.readers()).await.map_err(map)?;
         let totals = |row: &Row| {
             Ok(UsageTotals {
-                provider: col(row, 0)?,
-                model: col(row, 1)?,
-                task: col(row, 2)?,
+                provider: text(row, 0)?,
+                model: text(row, 1)?,
+                task: text(row, 2)?,
                 requests: count(row, 3)?,
                 unknown: count(row, 4)?,
                 input: count(row, 5)?,
@@ -317,7 +327,8 @@ impl SessionStore for Backend {
 
     async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError> {
         let mut tx = self.write().await?;
-        let next = sqlx::query_scalar(NEXT_GENERATION).bind(source).bind(key).fetch_one(tx.conn()).await;
+        let next = sqlx::query_scalar(NEXT_GENERATION).bind(text_in(source)).bind(text_in(key));
+        let next = next.fetch_one(tx.conn()).await;
         let next = next.map_err(map)?;
         tx.commit().await?;
         Ok(Generation(next))

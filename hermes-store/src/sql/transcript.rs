@@ -9,7 +9,7 @@ use super::leases::take;
 use super::plain::{Append, fence};
 use super::read::{
     CallRow, admission, admission_columns, call, call_columns, col, id, join_calls, message, message_columns, signed,
-    size, text_in_or_null, word_or_null,
+    size, text, text_in_or_null, text_or_null, word_or_null,
 };
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
@@ -195,7 +195,7 @@ impl Backend {
             .bind(i64::from(touch.is_activity))
             .bind(touch.reserve)
             .bind(touch.shown)
-            .bind(touch.preview)
+            .bind(text_in_or_null(touch.preview.as_deref()))
             .fetch_optional(tx.conn())
             .await
             .map_err(map)?;
@@ -210,7 +210,7 @@ impl Backend {
             seq: col(&row, 0)?,
             tip: word_or_null(&row, 1, id(SessionId::parse))?,
             open_turn,
-            title: col(&row, 3)?,
+            title: text_or_null(&row, 3)?,
             title_source: col(&row, 4)?,
         })
     }
@@ -245,7 +245,7 @@ async fn insert(
         .bind(text_in(&row.content))
         .bind(row.api_content.as_ref().map(|api| api.0.as_ref()))
         .bind(text_in_or_null(row.reasoning.as_deref()))
-        .bind(row.sidecar.as_ref().map(|sidecar| sidecar.issuer.as_str()))
+        .bind(text_in_or_null(row.sidecar.as_ref().map(|sidecar| sidecar.issuer.as_str())))
         .bind(row.sidecar.as_ref().map(|sidecar| sidecar.bytes.as_ref()))
         .bind(text_in_or_null(row.finish.as_deref()))
         .bind(i64::from(has_calls))
@@ -311,11 +311,11 @@ async fn uncount(conn: &mut Conn, conversation: &ConversationId, rows: i64) -> R
 
 async fn count_usage(conn: &mut Conn, conversation: &ConversationId, usage: &UsageDelta) -> Result<(), StoreError> {
     sqlx::query(INSERT_USAGE)
-        .bind(&usage.attempt)
+        .bind(text_in(&usage.attempt))
         .bind(conversation.as_str())
-        .bind(&usage.provider)
-        .bind(&usage.model)
-        .bind(&usage.task)
+        .bind(text_in(&usage.provider))
+        .bind(text_in(&usage.model))
+        .bind(text_in(&usage.task))
         .bind(signed(usage.input))
         .bind(signed(usage.output))
         .bind(signed(usage.cache_read))
@@ -472,9 +472,9 @@ pub(super) async fn insert_session(
         .bind(new.id.as_str())
         .bind(place.conversation.as_str())
         .bind(new.parent.as_ref().map(SessionId::as_str))
-        .bind(&new.provider)
-        .bind(&new.model)
-        .bind(&new.cwd)
+        .bind(text_in(&new.provider))
+        .bind(text_in(&new.model))
+        .bind(text_in_or_null(new.cwd.as_deref()))
         .bind(new.prompt.hash().as_str())
         .bind(new.tools.hash().as_str())
         .bind(first_seq)
@@ -498,9 +498,9 @@ pub(super) async fn change_session(
     sqlx::query(CHANGE_SESSION)
         .bind(session.id.as_str())
         .bind(conversation.as_str())
-        .bind(&session.provider)
-        .bind(&session.model)
-        .bind(&session.cwd)
+        .bind(text_in(&session.provider))
+        .bind(text_in(&session.model))
+        .bind(text_in_or_null(session.cwd.as_deref()))
         .bind(session.prompt.hash().as_str())
         .bind(session.tools.hash().as_str())
         .execute(conn)
@@ -514,9 +514,9 @@ async fn same_session(conn: &mut Conn, place: Place<'_>, new: &NewSession) -> Re
     let known = sqlx::query(SAME_SESSION).bind(new.id.as_str()).bind(place.conversation.as_str());
     let known = known.fetch_optional(conn).await.map_err(map)?.ok_or_else(|| conflict("session", &new.id))?;
     let is_same = col::<Option<&str>>(&known, 0)? == new.parent.as_ref().map(SessionId::as_str)
-        && col::<&str>(&known, 1)? == new.provider
-        && col::<&str>(&known, 2)? == new.model
-        && col::<Option<&str>>(&known, 3)? == new.cwd.as_deref()
+        && text(&known, 1)? == new.provider
+        && text(&known, 2)? == new.model
+        && text_or_null(&known, 3)? == new.cwd
         && col::<&str>(&known, 4)? == new.prompt.hash().as_str()
         && col::<&str>(&known, 5)? == new.tools.hash().as_str();
     match is_same {

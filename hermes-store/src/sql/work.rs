@@ -226,8 +226,8 @@ pub(super) async fn forget(conn: &mut Conn, conversation: &ConversationId) -> Re
 fn status(row: &Row) -> Result<(OwnerStatus, OwnerRow), StoreError> {
     let info = OwnerInfo {
         id: word(row, 0, id(OwnerId::parse))?,
-        host: col(row, 1)?,
-        boot_id: col(row, 2)?,
+        host: text(row, 1)?,
+        boot_id: text(row, 2)?,
         pid: col(row, 3)?,
         pid_start: col(row, 4)?,
     };
@@ -501,8 +501,8 @@ impl WorkStore for Backend {
         let now = tx.now();
         sqlx::query(ANNOUNCE)
             .bind(owner.id.as_str())
-            .bind(&owner.host)
-            .bind(&owner.boot_id)
+            .bind(text_in(&owner.host))
+            .bind(text_in(&owner.boot_id))
             .bind(owner.pid)
             .bind(owner.pid_start)
             .bind(now)

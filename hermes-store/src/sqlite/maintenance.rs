@@ -26,6 +26,8 @@ use crate::rules::{invalid, ms};
 
 /// Only the user may read what was said.
 const FILE_MODE: u32 = 0o600;
+/// Rights of the directory of a copy that is being made: its user alone.
+const PARTIAL_MODE: u32 = 0o700;
 
 const SPACE: &str = "SELECT (SELECT page_count FROM pragma_page_count), (SELECT freelist_count FROM pragma_freelist_count), \
      (SELECT page_size FROM pragma_page_size)";
@@ -95,6 +97,33 @@ fn make_beside(path: &Path, word: &str) -> Result<PathBuf, StoreError> {
     Ok(at)
 }
 
+/// A copy that is being made, in a directory of its own beside the place where it is to be. It goes with this value,
+/// also when whoever waits for the copy gives up: SQLite, which writes on meanwhile, finds no place for a new file then.
+struct Partial(PathBuf);
+
+impl Partial {
+    fn beside(path: &Path) -> Result<Self, StoreError> {
+        let at = beside(path, &format!(".partial-{}", uuid::Uuid::now_v7().simple()));
+        std::fs::DirBuilder::new().mode(PARTIAL_MODE).create(&at).map_err(|error| io(&at, &error))?;
+        let partial = Self(at);
+        // Made here, so that only its user can ever read it.
+        let file = partial.file();
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&file);
+        made.map_err(|error| io(&file, &error))?;
+        Ok(partial)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("copy.db")
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Gives a finished file its name, unless that is taken, and waits for the disk.
 fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
     sync(from)?;
@@ -131,23 +160,16 @@ impl SqliteStore {
             if target.try_exists().map_err(|error| io(&target, &error))? {
                 return Err(io(&target, &std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
             }
-            make_beside(&target, "partial")
+            Partial::beside(&target)
         })
         .await?;
-        let name = partial.to_str().map(str::to_owned);
+        let name = partial.file().to_str().map(str::to_owned);
         let written = match name {
             Some(name) => sqlx::query("VACUUM INTO $1").bind(name).execute(self.readers()).await.map(drop).map_err(map),
             None => Err(invalid("the name of the backup must be UTF-8")),
         };
         let target = to.to_owned();
-        blocking(move || match written {
-            Ok(()) => publish(&partial, &target),
-            Err(error) => {
-                let _ = std::fs::remove_file(&partial);
-                Err(error)
-            }
-        })
-        .await
+        blocking(move || written.and_then(|()| publish(&partial.file(), &target))).await
     }
 
     pub(super) async fn vacuum_file(&self, force: bool) -> Result<VacuumOutcome, StoreError> {

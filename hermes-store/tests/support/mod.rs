@@ -6,6 +6,9 @@ pub(crate) mod cluster;
 #[cfg(test)]
 #[allow(dead_code, reason = "not every test binary cuts the network")]
 pub(crate) mod proxy;
+#[cfg(all(test, feature = "sqlite"))]
+#[allow(dead_code, reason = "not every test binary makes a COMMIT fail")]
+pub(crate) mod storage;
 
 use std::sync::Arc;
 
