@@ -225,7 +225,12 @@ async fn an_order_waits_for_another_process_as_long_as_its_kind_may() {
     let refused = store.append(&held.0, &held.1, vec![row("a-1")], None).await;
     assert!(matches!(refused, Err(StoreError::Busy { .. })), "{refused:?}");
     assert!(started.elapsed() >= Duration::from_millis(60_000 / SCALE), "it gave up too early");
-    let task = queued(&store, 0, &held, vec![row("a-2")]).await;
+    let task = {
+        let (store, (fence, turn)) = (store.clone(), held.clone());
+        tokio::spawn(async move { store.append(&fence, &turn, vec![row("a-2")], None).await })
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!task.is_finished());
     lock.rollback().await.unwrap();
     task.await.unwrap().unwrap();
     // The one that gave up was not done later.
