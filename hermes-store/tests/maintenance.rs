@@ -9,8 +9,8 @@ use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous, restore};
 use hermes_store::{
     AdmissionStatus, AdmissionStore as _, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, ExecutionId,
-    LeaseStore as _, MaintenanceStore as _, ManualClock, NewWorker, RegisterOutcome, StoreError, Token, TurnId,
-    WorkStore as _, WorkerKind, WorkerSecret, WorkerState,
+    LeaseStore as _, MaintenanceStore as _, ManualClock, NewWorker, RegisterOutcome, SessionStore as _, StoreError,
+    Token, TurnId, WorkStore as _, WorkerKind, WorkerSecret, WorkerState,
 };
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -96,9 +96,12 @@ async fn i08_counters_that_the_backup_did_not_have_yet_begin_above_those_of_the_
     let store = open(&path).await;
     store.backup(&backup).await.unwrap();
     let lost = store.begin_epoch(&owner("a")).await.unwrap();
+    let lost_route = store.next_generation("telegram", "chat").await.unwrap();
     store.close().await;
+    std::fs::write(&path, vec![0x55; 8_192]).unwrap();
     restore(&backup, &path, NOW_MS).await.unwrap();
     let store = open(&path).await;
     assert!(store.begin_epoch(&owner("b")).await.unwrap() > lost);
+    assert!(store.next_generation("telegram", "chat").await.unwrap().0 > lost_route.0 + 1_000_000);
     store.close().await;
 }
