@@ -57,7 +57,8 @@ pub enum StoreError {
         /// The database's own words.
         detail: String,
     },
-    /// The file was replaced or deleted under a running process.
+    /// The file, or the log beside it, was replaced or deleted under a running process. Seen at the end of a
+    /// transaction, it leaves open whether the file holds the change: read it back after the restart.
     #[error("the database file was replaced or deleted while it was open; restart the program")]
     Replaced,
     /// A newer version of the program wrote the file.

@@ -178,7 +178,7 @@ pub use session::{
     ConversationFilter, ConversationFlags, ConversationSummary, FlagChange, NewConversation, NewSession, Resolved,
     ResolvedBy, SessionRecord, TitleSource,
 };
-pub use time::{Clock, HostClock, ManualClock};
+pub use time::{Clock, HostClock, HostTime, ManualClock, ManualHost, SinceBoot, SystemHost};
 pub use traits::{AdmissionStore, HistoryStore, LeaseStore, SessionStore, Store, TranscriptStore};
 pub use turn::{OpenTurn, TURN_MACHINE, TurnEnd, TurnEvent, TurnRecord, TurnStatus};
 pub use work::{

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous, restore};
 use hermes_store::{
-    AdmissionStore as _, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, LeaseStore as _,
-    MaintenanceStore as _, ManualClock, StoreError, Token, TurnId,
+    AdmissionStatus, AdmissionStore as _, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, ExecutionId,
+    LeaseStore as _, MaintenanceStore as _, ManualClock, NewWorker, RegisterOutcome, SessionStore as _, StoreError,
+    Token, TurnId, WorkStore as _, WorkerKind, WorkerSecret, WorkerState,
 };
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -53,5 +54,54 @@ async fn i08_what_only_a_lost_store_knew_begins_above_everything_that_it_can_hav
     let store = open(&path).await;
     let again = token(&store, "c").await;
     assert!(again > Token(lost.0 + 1_000_000), "{again:?} after {lost:?}");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn i14_what_was_at_work_at_the_backup_is_unknown_and_nothing_runs_again_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, backup) = (dir.path().join("hermes.db"), dir.path().join("backup.db"));
+    let store = open(&path).await;
+    token(&store, "c").await;
+    store.admit(input("c", "waits", "y")).await.unwrap();
+    let worker = ExecutionId::parse("w").unwrap();
+    let new = NewWorker {
+        id: worker.clone(),
+        kind: WorkerKind::Compute,
+        task: "compute:w".to_owned(),
+        owner: owner("a"),
+        secret: WorkerSecret::random(),
+    };
+    store.register_worker(None, new.clone()).await.unwrap();
+    store.backup(&backup).await.unwrap();
+    store.close().await;
+    let report = restore(&backup, &path, NOW_MS).await.unwrap();
+    assert!(report.read_counters, "{report:?}");
+    assert_eq!((report.cancelled, report.unknown, report.workers), (1, 1, 1), "{report:?}");
+    let store = open(&path).await;
+    let status = async |request: &str| store.admission(&input("c", request, "").id).await.unwrap().receipt.status;
+    assert_eq!(status("r-c").await, AdmissionStatus::Unknown);
+    assert_eq!(status("waits").await, AdmissionStatus::Terminal);
+    assert_eq!(store.worker(&worker).await.unwrap().state, WorkerState::Unknown);
+    // The task stays with the one of which nobody knows what became of it.
+    let second = NewWorker { id: ExecutionId::parse("w2").unwrap(), ..new };
+    assert!(matches!(store.register_worker(None, second).await.unwrap(), RegisterOutcome::Busy(_)));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn i08_counters_that_the_backup_did_not_have_yet_begin_above_those_of_the_lost_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, backup) = (dir.path().join("hermes.db"), dir.path().join("backup.db"));
+    let store = open(&path).await;
+    store.backup(&backup).await.unwrap();
+    let lost = store.begin_epoch(&owner("a")).await.unwrap();
+    let lost_route = store.next_generation("telegram", "chat").await.unwrap();
+    store.close().await;
+    std::fs::write(&path, vec![0x55; 8_192]).unwrap();
+    restore(&backup, &path, NOW_MS).await.unwrap();
+    let store = open(&path).await;
+    assert!(store.begin_epoch(&owner("b")).await.unwrap() > lost);
+    assert!(store.next_generation("telegram", "chat").await.unwrap().0 > lost_route.0 + 1_000_000);
     store.close().await;
 }

@@ -78,7 +78,8 @@ const PRUNE_REPLIES: &str = "DELETE FROM replies WHERE EXISTS (SELECT 1 FROM adm
      WHERE a.id = replies.admission_id AND a.status = 'terminal' AND a.turn_id IS NULL)";
 
 /// Takes the row of a route, which puts its writers in a line; makes it when it is new.
-const TAKE_ROUTE: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, 0) \
+const TAKE_ROUTE: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, \
+     COALESCE((SELECT MAX(generation) FROM tombstones WHERE id = '*'), 0)) \
      ON CONFLICT (source, route_key) DO UPDATE SET generation = routes.generation \
      RETURNING conversation_id, set_generation, generation";
 const ROUTE: &str = "SELECT conversation_id, set_generation FROM routes WHERE source = $1 AND route_key = $2";

@@ -23,6 +23,7 @@ pub(crate) const STEPS: &[&[Group]] = &[
         super::approval::TABLES,
         super::transfer::TABLES,
         super::search::TABLES,
+        CLOCKS,
     ],
 ];
 
@@ -35,6 +36,15 @@ pub(crate) fn known() -> i64 {
 pub(crate) fn statements(step: &[Group]) -> Vec<&'static str> {
     step.iter().flat_map(|group| group.iter().copied()).collect()
 }
+
+/// One row for each start of the host that wrote: which time the zero of its boot clock was, and how much of its sleep is
+/// taken out of beats and leases. Used on SQLite alone; a server has a clock of its own.
+const CLOCKS: Group = &["CREATE TABLE host_clocks (
+        boot_id TEXT PRIMARY KEY NOT NULL,
+        zero_ms BIGINT NOT NULL,
+        slept_ms BIGINT NOT NULL,
+        written_ms BIGINT NOT NULL
+    )"];
 
 const V1: Group = &[
     "CREATE TABLE schema_version (version BIGINT PRIMARY KEY, applied_ms BIGINT NOT NULL)",

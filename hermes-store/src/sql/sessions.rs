@@ -65,7 +65,8 @@ const USAGE: &str = "SELECT provider, model, task, CAST(SUM(requests) AS BIGINT)
      CAST(SUM(reasoning) AS BIGINT) FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task \
      ORDER BY provider, model, task";
 const EXISTS: &str = "SELECT COUNT(*) FROM conversations WHERE id = $1";
-const NEXT_GENERATION: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, 1) \
+const NEXT_GENERATION: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, \
+     1 + COALESCE((SELECT MAX(generation) FROM tombstones WHERE id = '*'), 0)) \
      ON CONFLICT (source, route_key) DO UPDATE SET generation = routes.generation + 1 RETURNING generation";
 const QUEUE: &str = concat!(
     "SELECT ",

@@ -1,9 +1,20 @@
 //! Is this still the file that was opened, and may SQLite's WAL mode be used on it at all?
+//!
+//! A store is three files: the database, and beside it the log (`-wal`), in which a commit stands until it is moved over,
+//! and the index of the log with the locks of all processes (`-shm`). A process that has one of them open goes on to
+//! write into it when its name is gone or leads elsewhere; what it commits then is nobody's, and two processes that
+//! look into different ones damage the file. [`Watch`] looks before the first page of a transaction is written, and
+//! again before anybody is told that it is durable.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use sqlx::SqlitePool;
+
+use super::errors::map;
 use crate::error::StoreError;
 
 /// Only the user may read what was said.
@@ -77,37 +88,148 @@ pub(super) async fn check(path: PathBuf, opened: Identity) -> Result<(), StoreEr
     }
 }
 
+/// The three files of an open store, as they were when it was opened.
+///
+/// SQLite removes log and index when the last connection of all processes is closed. While this is in use, one of the
+/// readers stays open, so that it does not: what is gone was taken by somebody else.
+#[derive(Debug)]
+pub(super) struct Watch {
+    files: [(PathBuf, Identity); 3],
+    /// Whether a name of the log or its index was found to lead to another file.
+    is_foreign: AtomicBool,
+}
+
+/// Makes a connection open the log, at the price of one look at the schema.
+const LOOK: &str = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'schema_version'";
+
+impl Watch {
+    /// Watches the database at `path`, which was `opened`, and what stands beside it. `readers` get their first
+    /// connection, and keep it.
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] when that happened since it was opened, and those of the database.
+    pub(super) async fn begin(path: &Path, opened: Identity, readers: &SqlitePool) -> Result<Arc<Self>, StoreError> {
+        let _: i64 = sqlx::query_scalar(LOOK).fetch_one(readers).await.map_err(map)?;
+        let path = path.to_owned();
+        let look = tokio::task::spawn_blocking(move || {
+            let beside = |suffix: &str| {
+                let mut name = path.clone().into_os_string();
+                name.push(suffix);
+                let path = PathBuf::from(name);
+                let identity = identity(&path)?.ok_or(StoreError::Replaced)?;
+                Ok::<_, StoreError>((path, identity))
+            };
+            let files = [beside("-wal")?, beside("-shm")?];
+            let [wal, shm] = files;
+            let watch = Self { files: [(path, opened), wal, shm], is_foreign: AtomicBool::new(false) };
+            watch.look()?;
+            Ok(Arc::new(watch))
+        });
+        look.await.map_err(|error| StoreError::Io { detail: error.to_string() })?
+    }
+
+    /// Fails when a name no longer leads to the file that was opened (D1, S49).
+    pub(super) async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
+        let watch = Arc::clone(self);
+        let look = tokio::task::spawn_blocking(move || watch.look());
+        look.await.map_err(|error| StoreError::Io { detail: error.to_string() })?
+    }
+
+    fn look(&self) -> Result<(), StoreError> {
+        let mut is_same = true;
+        for (number, (path, opened)) in self.files.iter().enumerate() {
+            match identity(path)? {
+                Some(found) if found == *opened => {}
+                Some(_) if number > 0 => {
+                    self.is_foreign.store(true, Ordering::Relaxed);
+                    is_same = false;
+                }
+                _ => is_same = false,
+            }
+        }
+        if is_same { Ok(()) } else { Err(StoreError::Replaced) }
+    }
+
+    /// Keeps a connection from being closed when a close would do harm, and says whether it would. To be called after
+    /// [`Watch::check`] failed.
+    ///
+    /// The last close moves the log into the file and removes it by its name. When log and index are merely gone, moving
+    /// saves what was committed: nobody else has opened the store since, or there would be new ones. When there are
+    /// new ones, it would write old pages over newer ones. Then this connection stays, and with it its hold on the
+    /// file, until the process ends; there is at most one, since none is opened any more.
+    pub(super) fn spare<T>(&self, conn: &Arc<T>) -> bool {
+        let is_foreign = self.is_foreign.load(Ordering::Relaxed);
+        if is_foreign {
+            std::mem::forget(Arc::clone(conn));
+        }
+        is_foreign
+    }
+}
+
+/// Which file a path leads to; `None` when to none. Blocks.
+fn identity(path: &Path) -> Result<Option<Identity>, StoreError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(Some(Identity::of(&metadata))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(path, &error)),
+    }
+}
+
 /// WAL needs shared memory and working locks, which these do not give to two hosts.
 #[cfg(target_os = "linux")]
 fn refuse_network(path: &Path) -> Result<(), StoreError> {
-    /// (magic number of statfs(2), name), from linux/magic.h and the file systems' own sources.
-    const NETWORK: [(u64, &str); 9] = [
-        (0x6969, "NFS"),
-        (0xff53_4d42, "CIFS"),
-        (0xfe53_4d42, "SMB2"),
-        (0x517b, "SMB"),
-        (0x5346_414f, "AFS"),
-        (0x00c3_6400, "Ceph"),
-        (0x0bd0_0bd0, "Lustre"),
-        // What looks like a local disk and is a host's: WAL was damaged there within a minute (reference, 7 and 8.2).
-        (0x6573_5546, "FUSE or virtiofs"),
-        (0x0102_1997, "9p"),
-    ];
     let found = nix::sys::statfs::statfs(path).map_err(|error| StoreError::Io {
         detail: format!("{}: the file system cannot be asked: {error}", path.display()),
     })?;
     // The kernel's number has 32 bits, whatever the type of the field on this machine.
     #[expect(clippy::cast_sign_loss, reason = "a bit pattern, cut to its 32 bits")]
     let magic = (found.filesystem_type().0 as u64) & 0xffff_ffff;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
-        Some((_, name)) => Err(StoreError::Invalid {
+    judge(path, magic)
+}
+
+/// What is said of a file system with this magic number.
+#[cfg(target_os = "linux")]
+fn judge(path: &Path, magic: u64) -> Result<(), StoreError> {
+    /// (magic number of statfs(2), name), from linux/magic.h and the file systems' own sources.
+    const REFUSED: [(u64, &str); 16] = [
+        (0x6969, "NFS"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x517b, "SMB"),
+        (0x5346_414f, "AFS"),
+        (0x6b41_4653, "AFS"),
+        (0x7375_7245, "Coda"),
+        (0x00c3_6400, "Ceph"),
+        (0x0bd0_0bd0, "Lustre"),
+        (0x7461_636f, "OCFS2"),
+        (0x0116_1970, "GFS2"),
+        // What looks like a local disk and is a host's: WAL was damaged there within a minute (reference, 7 and 8.2).
+        (0x6573_5546, "FUSE or virtiofs"),
+        (0x0102_1997, "9p"),
+        (0x786f_4256, "a shared folder of VirtualBox"),
+        (0xbacb_acbc, "a shared folder of VMware"),
+        (0x7c7c_6673, "a shared folder of Parallels"),
+    ];
+    /// The Python program keeps WAL away from it (reference, 7). It is local and has both locks and shared memory, and
+    /// there are computers that have nothing else: a warning with a way out.
+    const ZFS: u64 = 0x2fc1_2fc1;
+    if let Some((_, name)) = REFUSED.iter().find(|(number, _)| *number == magic) {
+        return Err(StoreError::Invalid {
             detail: format!(
-                "{} is on a network file system ({name}), where SQLite can be damaged; put it on a local disk",
+                "{} is on a network file system ({name}), where SQLite can be damaged; put it on a local disk, or keep \
+                 the store in PostgreSQL",
                 path.display()
             ),
-        }),
-        None => Ok(()),
+        });
     }
+    if magic == ZFS {
+        tracing::warn!(
+            "{} is on ZFS, where SQLite's log mode is not trusted by all; keep backups, and should the store ever be \
+             found damaged, put it on another file system (ext4, XFS) or into PostgreSQL",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -149,5 +271,120 @@ mod tests {
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, DIRECTORY_MODE);
         assert!(matches!(prepare(&dir.path().join("none.db"), false), Err(StoreError::NotFound { .. })));
         assert!(matches!(prepare(dir.path(), true), Err(StoreError::Invalid { .. })));
+    }
+
+    async fn open(path: &Path) -> crate::sqlite::SqliteStore {
+        let clock = Arc::new(crate::time::ManualClock::at(1));
+        crate::sqlite::SqliteStore::open(crate::sqlite::SqliteOptions::new(path, clock)).await.unwrap()
+    }
+
+    fn beside(path: &Path, suffix: &str) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    }
+
+    const COUNT: &str = "SELECT COUNT(*) FROM routes";
+
+    async fn add(store: &crate::sqlite::SqliteStore, key: &str) -> Result<(), StoreError> {
+        let mut tx = store.write().await?;
+        let add = sqlx::query("INSERT INTO routes (source, route_key, generation) VALUES ('s', $1, 1)").bind(key);
+        add.execute(tx.conn()).await.unwrap();
+        tx.commit().await
+    }
+
+    async fn count(store: &crate::sqlite::SqliteStore) -> i64 {
+        sqlx::query_scalar(COUNT).fetch_one(store.readers()).await.unwrap()
+    }
+
+    fn is_replaced(told: &Result<(), StoreError>) -> bool {
+        matches!(told, Err(StoreError::Replaced))
+    }
+
+    #[tokio::test]
+    async fn s49_a_log_or_its_index_that_was_deleted_stops_every_write_and_loses_nothing() {
+        for suffixes in [&["-wal"][..], &["-shm"], &["-wal", "-shm"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("hermes.db");
+            let store = open(&path).await;
+            add(&store, "kept").await.unwrap();
+            for suffix in suffixes {
+                std::fs::remove_file(beside(&path, suffix)).unwrap();
+            }
+            for _ in 0..2 {
+                let told = add(&store, "lost").await;
+                assert!(is_replaced(&told), "{suffixes:?}: {told:?}");
+            }
+            assert!(suffixes.iter().all(|suffix| !beside(&path, suffix).exists()), "{suffixes:?}: none made anew");
+            // What had been told to be durable was moved into the file.
+            store.close().await;
+            let again = open(&path).await;
+            assert_eq!(count(&again).await, 1, "{suffixes:?}");
+            add(&again, "next").await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn s49_a_log_that_was_replaced_stops_every_write_and_is_left_alone() {
+        for suffix in ["-wal", "-shm"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("hermes.db");
+            let store = open(&path).await;
+            add(&store, "kept").await.unwrap();
+            let other = beside(&path, ".other");
+            std::fs::copy(beside(&path, suffix), &other).unwrap();
+            std::fs::rename(&other, beside(&path, suffix)).unwrap();
+            let before = (std::fs::read(&path).unwrap(), std::fs::read(beside(&path, suffix)).unwrap());
+            let told = add(&store, "lost").await;
+            assert!(is_replaced(&told), "{suffix}: {told:?}");
+            store.close().await;
+            let after = (std::fs::read(&path).unwrap(), std::fs::read(beside(&path, suffix)).unwrap());
+            assert!(before == after, "{suffix}: a close wrote into a file that somebody else uses");
+        }
+    }
+
+    #[tokio::test]
+    async fn s49_a_log_that_is_deleted_in_a_transaction_is_seen_before_it_is_told_to_be_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hermes.db");
+        let store = open(&path).await;
+        let mut tx = store.write().await.unwrap();
+        sqlx::query("INSERT INTO routes (source, route_key, generation) VALUES ('s', 'k', 1)")
+            .execute(tx.conn())
+            .await
+            .unwrap();
+        std::fs::remove_file(beside(&path, "-wal")).unwrap();
+        let told = tx.commit().await;
+        assert!(is_replaced(&told), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn what_other_handles_do_to_the_log_in_the_ordinary_way_is_borne() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hermes.db");
+        let store = open(&path).await;
+        for number in 0..20 {
+            let other = open(&path).await;
+            add(&other, &format!("o{number}")).await.unwrap();
+            other.close().await;
+            add(&store, &format!("s{number}")).await.unwrap();
+            let mut conn = store.readers().acquire().await.unwrap();
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut *conn).await.ok();
+        }
+        assert_eq!(count(&store).await, 40);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn network_file_systems_are_refused_and_local_ones_are_not() {
+        let path = Path::new("hermes.db");
+        for magic in [0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x786f_4256] {
+            let told = judge(path, magic);
+            assert!(matches!(&told, Err(StoreError::Invalid { detail }) if detail.contains("local disk")), "{magic:x}");
+        }
+        // ext4, XFS, Btrfs, tmpfs, overlayfs, ZFS.
+        for magic in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1] {
+            assert!(judge(path, magic).is_ok(), "{magic:x}");
+        }
     }
 }

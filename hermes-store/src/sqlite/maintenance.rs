@@ -53,6 +53,18 @@ pub struct RestoreReport {
     pub cancelled: u64,
     /// Inputs that were at work and must be resolved by a person.
     pub unknown: u64,
+    /// Deliveries that were not over; nobody knows whether they were sent since.
+    #[serde(default)]
+    pub deliveries: u64,
+    /// Open questions that were withdrawn.
+    #[serde(default)]
+    pub approvals: u64,
+    /// Workers that were at work and are unknown now.
+    #[serde(default)]
+    pub workers: u64,
+    /// Delegations that were at work; no result is carried to a parent by itself.
+    #[serde(default)]
+    pub delegations: u64,
 }
 
 fn io(path: &Path, error: &std::io::Error) -> StoreError {
@@ -253,9 +265,32 @@ const RAISE_CONVERSATIONS: &str = "UPDATE conversations SET \
 const RAISE_OTHERS: &[&str] = &[
     "UPDATE routes SET generation = generation + $1",
     "UPDATE compression_locks SET token = token + $1",
-    "UPDATE worker_generations SET generation = generation + $1",
-    "UPDATE runtime_epoch SET epoch = epoch + $1",
+    // Also when the backup has none: the lost store may have begun to count.
+    "INSERT INTO worker_generations (singleton, generation) VALUES (1, $1) \
+     ON CONFLICT (singleton) DO UPDATE SET generation = generation + $1",
+    "INSERT INTO runtime_epoch (singleton, epoch, instance, begun_ms) VALUES (1, $1, 'restore', 0) \
+     ON CONFLICT (singleton) DO UPDATE SET epoch = epoch + $1",
 ];
+/// What is written beside everything whose fate a restore leaves open.
+const RESTORED: &str = "the store was restored from a backup; what happened after it is not known";
+/// $1 is the time, $2 the reason. May have been sent since: nothing is sent a second time unasked.
+const DOUBT_DELIVERIES: &str = "UPDATE deliveries SET state = 'ambiguous', lease_expires_ms = NULL, not_before_ms = NULL, \
+     error = CASE WHEN error IS NULL THEN $2 ELSE $2 || '; before that: ' || error END \
+     WHERE is_open = 1 AND state <> 'ambiguous' AND $1 = $1";
+/// Silence is a no (I23).
+const WITHDRAW_APPROVALS: &str =
+    "UPDATE approvals SET state = 'withdrawn', ended_ms = $1, reason = $2 WHERE state = 'open'";
+const LOSE_WORKERS: &str = "UPDATE worker_executions SET state = 'unknown', written_ms = $1, detail = $2 \
+     WHERE state IN ('registered', 'running')";
+/// The input of the child is cancelled too; that it was taken back before it began cannot be said.
+const CANCEL_DELEGATIONS: &str = "UPDATE async_delegations SET state = 'cancelled', written_ms = $1, ended_ms = $1, \
+     result = $2 WHERE state = 'running' AND EXISTS (SELECT 1 FROM admissions a \
+     WHERE a.id = async_delegations.admission_id AND a.status = 'queued')";
+const LOSE_DELEGATIONS: &str = "UPDATE async_delegations SET state = 'unknown', written_ms = $1, result = $2 \
+     WHERE state = 'running'";
+/// A result that was on its way may have run a turn of the parent. A turn may still take it.
+const DROP_RESULTS: &str = "UPDATE async_delegations SET delivery = 'dropped', claim_expires_ms = 0 \
+     WHERE delivery IN ('pending', 'claimed') AND $1 = $1 AND $2 = $2";
 const CANCEL_WAITING: &str = "UPDATE admissions SET status = 'terminal', outcome = 'cancelled' WHERE status = 'queued'";
 const LOSE_STARTED: &str = "UPDATE admissions SET status = 'unknown' WHERE status = 'started'";
 const DOUBT_CALLS: &str = "UPDATE calls SET state = 'started' WHERE state = 'recorded'";
@@ -319,6 +354,17 @@ async fn prepare(
     for statement in std::iter::once(&RAISE_TOMBSTONES).chain(RAISE_OTHERS) {
         sqlx::query(*statement).bind(RESTORE_COUNTER_STEP).execute(&mut *tx).await.map_err(map)?;
     }
+    let mut doubt = async |statement| {
+        let done = sqlx::query(statement).bind(now_ms).bind(RESTORED).execute(&mut *tx).await;
+        done.map(|done| done.rows_affected()).map_err(map)
+    };
+    report.deliveries = doubt(DOUBT_DELIVERIES).await?;
+    report.approvals = doubt(WITHDRAW_APPROVALS).await?;
+    report.workers = doubt(LOSE_WORKERS).await?;
+    report.delegations = doubt(CANCEL_DELEGATIONS).await? + doubt(LOSE_DELEGATIONS).await?;
+    doubt(DROP_RESULTS).await?;
+    // The index may know rows that are gone.
+    sqlx::query("DELETE FROM search_index").execute(&mut *tx).await.map_err(map)?;
     report.cancelled = sqlx::query(CANCEL_WAITING).execute(&mut *tx).await.map_err(map)?.rows_affected();
     report.unknown = sqlx::query(LOSE_STARTED).execute(&mut *tx).await.map_err(map)?.rows_affected();
     sqlx::query(DOUBT_CALLS).execute(&mut *tx).await.map_err(map)?;

@@ -4,6 +4,7 @@
 //! it), a few read. SQL texts stand in `sql`, which PostgreSQL shares; what really differs is in `errors`, `guard`,
 //! `schema` and the search.
 
+mod clock;
 mod driver;
 mod errors;
 mod guard;
@@ -35,8 +36,10 @@ use crate::limits::{BATCH_MAX_MS, PAGE_CACHE_KIB, SQLITE_BUSY_MS, STATEMENTS_MAX
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
+use clock::FileClock;
 use errors::map;
 pub(crate) use errors::map as map_error;
+use guard::Watch;
 use write::{LOCK_WAIT_MS, WriteTx};
 use writer::{Request, Requests, Writer};
 
@@ -64,7 +67,8 @@ pub struct SqliteOptions {
     pub readers: u32,
     /// Whether to make the file, and its directory, when there is none.
     pub create: bool,
-    /// The clock of ownership.
+    /// The clock of ownership. One that names its host ([`Clock::host`]) is only asked for the host's clocks: the time
+    /// is then that of the file, the same for all processes that have it open.
     pub clock: Arc<dyn Clock>,
     /// How the death of an owner is proved.
     pub probe: Arc<dyn LivenessProbe>,
@@ -151,21 +155,6 @@ impl SqliteStore {
         let connect = connect_options(&options);
         let mut conn = connect.connect().await.map_err(map)?;
         bring_up(&mut conn, options.clock.as_ref()).await?;
-        let (queue, requests) = mpsc::channel(WRITE_QUEUE_MAX);
-        let changed = Arc::new(Notify::new());
-        let commits = Arc::new(AtomicU64::new(0));
-        let writer = Writer {
-            requests: Requests::new(requests),
-            connect: connect.clone(),
-            path: options.path.clone(),
-            identity,
-            clock: options.clock,
-            changed: Arc::clone(&changed),
-            commits: Arc::clone(&commits),
-            batch_ms: options.batch_ms,
-        };
-        // Owned through its queue: it ends with the last handle, or by `close`.
-        drop(tokio::spawn(writer.run(conn)));
         let readers = SqlitePoolOptions::new()
             .max_connections(options.readers.max(1))
             .min_connections(0)
@@ -173,7 +162,21 @@ impl SqliteStore {
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
-            .connect_lazy_with(connect.read_only(true));
+            .connect_lazy_with(connect.clone().read_only(true));
+        let (queue, requests) = mpsc::channel(WRITE_QUEUE_MAX);
+        let changed = Arc::new(Notify::new());
+        let commits = Arc::new(AtomicU64::new(0));
+        let writer = Writer {
+            requests: Requests::new(requests),
+            connect,
+            watch: Watch::begin(&options.path, identity, &readers).await?,
+            clock: Arc::new(FileClock::new(options.clock)),
+            changed: Arc::clone(&changed),
+            commits: Arc::clone(&commits),
+            batch_ms: options.batch_ms,
+        };
+        // Owned through its queue: it ends with the last handle, or by `close`.
+        drop(tokio::spawn(writer.run(conn)));
         let shared = Shared {
             index: index::IndexFile::beside(&options.path),
             queue,

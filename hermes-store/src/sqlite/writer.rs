@@ -6,7 +6,8 @@
 //! 2. The connection goes to the first who waits. Its statements are the transaction.
 //! 3. While others wait, each gets the connection in turn, inside a savepoint of its own: what it undoes is undone
 //!    alone.
-//! 4. COMMIT. Only now is anybody told, those included who only read what the others had written (I01).
+//! 4. COMMIT, and the same look again. Only now is anybody told, those included who only read what the others had
+//!    written (I01).
 //!
 //! Writes that are complete when they are given away (`orders`) are executed by the owner itself, several in one message,
 //! without a savepoint.
@@ -20,7 +21,6 @@
 //! The next statement of the owner then fails, and with it the whole batch: all of its members are told to repeat, and
 //! nothing of it is stored. The connection is opened anew after every such error.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,8 +29,9 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot};
 
+use super::clock::FileClock;
 use super::errors::{is_busy, map, map_commit};
-use super::guard::{self, Identity};
+use super::guard::Watch;
 use super::orders::{self, Order};
 use super::write::{BEGIN, Loan, Verdict, jitter};
 use crate::error::StoreError;
@@ -106,9 +107,8 @@ impl Requests {
 pub(super) struct Writer {
     pub(super) requests: Requests,
     pub(super) connect: SqliteConnectOptions,
-    pub(super) path: PathBuf,
-    pub(super) identity: Identity,
-    pub(super) clock: Arc<dyn Clock>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) clock: Arc<FileClock>,
     pub(super) changed: Arc<Notify>,
     pub(super) commits: Arc<AtomicU64>,
     pub(super) batch_ms: u64,
@@ -245,7 +245,8 @@ impl Writer {
         let mut closing = Vec::new();
         let (due, dues) = mpsc::channel(1);
         let rest = Arc::new(AtomicBool::new(false));
-        let checkpoints = tokio::spawn(checkpoint(dues, self.connect.clone(), Arc::clone(&rest)));
+        let checkpoints =
+            tokio::spawn(checkpoint(dues, self.connect.clone(), Arc::clone(&self.watch), Arc::clone(&rest)));
         let mut checkpointed = 0;
         while let Some(request) = self.requests.next().await {
             let commits = self.commits.load(Ordering::Relaxed);
@@ -256,6 +257,7 @@ impl Writer {
             }
             if rest.swap(false, Ordering::Relaxed)
                 && let Some(conn) = &conn
+                && self.watch.check().await.is_ok()
                 && let Err(error) = sqlx::query(CHECKPOINT).execute(&mut *conn.lock().await).await
             {
                 tracing::debug!("the rest of a checkpoint failed: {error}");
@@ -355,11 +357,15 @@ impl Writer {
                 return Began::Nothing;
             }
             batch.began = Instant::now();
-            let now = self.clock.now_ms();
-            let begin = async { orders::execute(&mut *batch.conn.lock().await, &orders, true, now).await };
+            let begin = async {
+                let mut conn = batch.conn.lock().await;
+                self.clock.settle(&mut conn).await?;
+                orders::execute(&mut conn, &orders, true, self.clock.now_ms()).await
+            };
             // Side by side: a page goes to the file with the COMMIT, and both are done before that.
-            let (done, is_same_file) = tokio::join!(begin, guard::check(self.path.clone(), self.identity));
+            let (done, is_same_file) = tokio::join!(begin, self.watch.check());
             if let Err(error) = is_same_file {
+                self.leave(&batch.conn).await;
                 orders.into_iter().for_each(|order| order.answer(Err(error.clone())));
                 return Began::Failed;
             }
@@ -386,10 +392,17 @@ impl Writer {
     /// BEGIN IMMEDIATE, as long as somebody waits for it; false when nobody does any more.
     async fn begin(&self, conn: &Held, reply: &Reply) -> Result<bool, StoreError> {
         while !reply.is_closed() {
-            let begin = async { sqlx::query(BEGIN).execute(&mut *conn.lock().await).await };
+            let begin = async {
+                let mut conn = conn.lock().await;
+                self.clock.settle(&mut conn).await?;
+                sqlx::query(BEGIN).execute(&mut *conn).await
+            };
             // Side by side: both are done before the first page is written, whichever ends first.
-            let (begun, is_same_file) = tokio::join!(begin, guard::check(self.path.clone(), self.identity));
-            is_same_file?;
+            let (begun, is_same_file) = tokio::join!(begin, self.watch.check());
+            if let Err(error) = is_same_file {
+                self.leave(conn).await;
+                return Err(error);
+            }
             match begun {
                 Ok(_) => return Ok(true),
                 Err(error) if is_busy(&error) => jitter().await,
@@ -431,7 +444,14 @@ impl Writer {
     /// One COMMIT for all, and then the news for all.
     async fn commit(&self, batch: Batch, joined: Result<(), sqlx::Error>) -> Option<Held> {
         let committed = match joined {
-            Ok(()) => batch.run(COMMIT).await.map_err(map_commit),
+            Ok(()) => {
+                // Side by side too: nobody is told before both are done.
+                let (committed, is_same_file) = tokio::join!(batch.run(COMMIT), self.watch.check());
+                if is_same_file.is_err() {
+                    self.leave(&batch.conn).await;
+                }
+                is_same_file.and(committed.map_err(map_commit))
+            }
             Err(_) => Err(again()),
         };
         if committed.is_ok() {
@@ -448,8 +468,22 @@ impl Writer {
         None
     }
 
+    /// What is still to be done for a file that is no longer the one that was opened: nothing when there is a new one
+    /// in its place, and else to save what was committed before.
+    async fn leave(&self, conn: &Held) {
+        if self.watch.spare(conn) {
+            return;
+        }
+        let mut conn = conn.lock().await;
+        // Without a transaction there is nothing to roll back.
+        let _ = sqlx::query(ROLLBACK).execute(&mut *conn).await;
+        if let Err(error) = sqlx::query(CHECKPOINT).execute(&mut *conn).await {
+            tracing::warn!("what was committed could not be moved out of a log that was deleted: {error}");
+        }
+    }
+
     async fn open(&self) -> Result<Held, StoreError> {
-        guard::check(self.path.clone(), self.identity).await?;
+        self.watch.check().await?;
         Ok(Arc::new(Mutex::new(self.connect.connect().await.map_err(map)?)))
     }
 }
@@ -459,9 +493,18 @@ impl Writer {
 ///
 /// While writes go on, the log is never wholly in the file, and only a log that is begins anew. When it has grown large,
 /// `rest` asks the writer to move the little that is left between two batches.
-async fn checkpoint(mut due: mpsc::Receiver<()>, connect: SqliteConnectOptions, rest: Arc<AtomicBool>) {
+async fn checkpoint(
+    mut due: mpsc::Receiver<()>,
+    connect: SqliteConnectOptions,
+    watch: Arc<Watch>,
+    rest: Arc<AtomicBool>,
+) {
     let mut conn: Option<SqliteConnection> = None;
     while due.recv().await.is_some() {
+        // Pages of a log that is nobody's any more must not come over those of another one.
+        if watch.check().await.is_err() {
+            continue;
+        }
         let mut open = match conn.take() {
             Some(open) => open,
             None => match connect.connect().await {
