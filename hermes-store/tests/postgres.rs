@@ -1,7 +1,13 @@
 //! What only a server can suffer: other processes and hosts, a kill, a restart, a network that is cut, other clocks.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside test functions")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
+#[path = "postgres/access.rs"]
+mod access;
+#[path = "postgres/load.rs"]
+mod load;
+#[path = "postgres/network.rs"]
+mod network;
 mod support;
 
 use std::process::{Child, Command, Stdio};

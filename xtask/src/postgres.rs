@@ -1,6 +1,7 @@
 //! A PostgreSQL server that is thrown away: what the tests of the store run against, and `cargo xtask postgres`.
 //!
-//! One [`Cluster`] is one `initdb` in a temporary directory and one server on a Unix socket there; no port is opened.
+//! One [`Cluster`] is one `initdb` in a temporary directory and one server on a Unix socket there, which believes
+//! everybody who reaches it, and on a port of the loopback interface that the system chose, which wants TLS and a password.
 //! Between this program and the server stands a small shell script, the guard. It reads from a pipe whose other end
 //! only this program holds, so it notices every end of this program, also Ctrl-C and `kill -9`, and then stops the
 //! server and removes the directory. No signal has to be caught for that.
@@ -8,6 +9,7 @@
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use crate::shell;
 
 mod find;
 mod install;
+mod tls;
 mod user;
 
 use find::Binaries;
@@ -33,11 +36,16 @@ const URL_VARIABLE: &str = "HERMES_TEST_POSTGRES";
 const BINDIR_VARIABLE: &str = "HERMES_TEST_PG_BINDIR";
 /// The name of the user who must run these programs; empty when the current one may.
 const USER_VARIABLE: &str = "HERMES_TEST_PG_USER";
+/// The directory of the certificates, as [`tls::directory`] says. The server has the port of the URL also on the loopback
+/// interface, where it takes TLS and passwords only, under the name `localhost`.
+const TLS_VARIABLE: &str = "HERMES_TEST_PG_TLS";
 
 /// The superuser of the cluster. Everybody who reaches the socket is believed.
 const SUPERUSER: &str = "hermes";
-/// Part of the socket's name, and nothing else: the server does not listen on any address.
-const PORT: u16 = 5432;
+/// Who may come in: over the socket everybody, over the network who speaks TLS and knows a password.
+const ACCESS: &str = "local all all trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
+/// Servers that are tried, each on another port: somebody may take a port between its choice and its use.
+const PORTS_MAX: u32 = 5;
 /// Connections of all tests that run at one time, with a lot of room.
 const CONNECTIONS_MAX: u16 = 200;
 /// Memory for pages, in MB; the databases of the tests are small.
@@ -47,6 +55,8 @@ const SHARED_BUFFERS_MB: u16 = 32;
 const SOCKET_PATH_MAX_BYTES: usize = 103;
 /// Longest start of the server: it takes 0.2 s on two idle cores.
 const START_MAX_S: u64 = 60;
+/// What the server says of a port that somebody has.
+const PORT_TAKEN: &str = "could not create any TCP/IP sockets";
 /// How often a start or an end is looked at.
 const LOOK_EVERY_MS: u64 = 20;
 /// How long a server may take for an orderly stop before it is stopped at once, and after that before it is killed.
@@ -93,6 +103,7 @@ exit $code
 pub(crate) struct Cluster {
     binaries: Binaries,
     user: Option<User>,
+    port: u16,
     guard: Child,
     // Last, so that it is removed after the guard has ended, should the guard have failed to.
     directory: TempDir,
@@ -111,13 +122,24 @@ impl Cluster {
         let user = User::for_server()?;
         let directory = directory(user.as_ref())?;
         Self::init(&binaries, user.as_ref(), directory.path())?;
+        let port = Self::choose_port(directory.path())?;
         let guard = Self::guard(&binaries, user.as_ref(), directory.path())?;
-        let mut cluster = Self { binaries, user, guard, directory };
-        cluster.wait_until_ready()?;
+        let mut cluster = Self { binaries, user, port, guard, directory };
+        for tried in 1.. {
+            match cluster.wait_until_ready() {
+                Ok(()) => break,
+                Err(error) if tried >= PORTS_MAX || !error.to_string().contains(PORT_TAKEN) => return Err(error),
+                Err(_) => {
+                    let directory = cluster.directory.path();
+                    cluster.port = Self::choose_port(directory)?;
+                    cluster.guard = Self::guard(&cluster.binaries, cluster.user.as_ref(), directory)?;
+                }
+            }
+        }
         Ok(cluster)
     }
 
-    /// Writes the data directory and its settings.
+    /// Writes the data directory, the certificates and who may come in.
     fn init(binaries: &Binaries, user: Option<&User>, directory: &Path) -> Result<()> {
         let mut initdb = command(&binaries.program("initdb"), user, directory);
         initdb.arg("--pgdata").arg(directory.join("data"));
@@ -125,9 +147,19 @@ impl Cluster {
         // Sorted by bytes, as SQLite sorts. Letters are those of Unicode: with plain `C`, trigrams would be of ASCII only.
         initdb.args(["--encoding", "UTF8", "--locale", "C", "--lc-ctype", "C.UTF-8"]);
         shell::output(&mut initdb)?;
+        tls::make(directory, user)?;
+        let access_path = directory.join("data").join("pg_hba.conf");
+        std::fs::write(&access_path, ACCESS).with_context(|| format!("cannot write {}", access_path.display()))
+    }
+
+    /// Lets the system choose a port, and writes the settings with it.
+    fn choose_port(directory: &Path) -> Result<u16> {
+        let chosen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let port = chosen.context("there is no free port on the loopback interface")?.port();
         let settings_path = directory.join("data").join("postgresql.auto.conf");
-        std::fs::write(&settings_path, settings(directory))
-            .with_context(|| format!("cannot write {}", settings_path.display()))
+        std::fs::write(&settings_path, settings(directory, port))
+            .with_context(|| format!("cannot write {}", settings_path.display()))?;
+        Ok(port)
     }
 
     /// Starts the guard, which starts the server.
@@ -176,13 +208,14 @@ impl Cluster {
     /// How sqlx reaches the database `postgres` as the superuser.
     #[must_use]
     pub(crate) fn url(&self) -> String {
-        url(self.directory.path())
+        url(self.directory.path(), self.port)
     }
 
     /// What the tests find in their environment.
     #[must_use]
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
-        let mut variables = vec![(URL_VARIABLE, self.url())];
+        let tls = tls::directory(self.directory.path()).to_string_lossy().into_owned();
+        let mut variables = vec![(URL_VARIABLE, self.url()), (TLS_VARIABLE, tls)];
         variables.extend(program_variables(&self.binaries, self.user.as_ref()));
         variables
     }
@@ -306,26 +339,28 @@ fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b)))
 }
 
-/// Where the server's socket is.
+/// The longest path that the server's socket may have.
 fn socket_path(directory: &Path) -> String {
-    format!("{}/.s.PGSQL.{PORT}", directory.display())
+    format!("{}/.s.PGSQL.{}", directory.display(), u16::MAX)
 }
 
 /// What differs from the settings that `initdb` writes. A crash of the machine may cost the data, a crash of the server
 /// costs nothing: a commit still waits for its write, only not for the disk.
-fn settings(directory: &Path) -> String {
+fn settings(directory: &Path, port: u16) -> String {
     format!(
-        "listen_addresses = ''\nunix_socket_directories = '{}'\nport = {PORT}\nmax_connections = {CONNECTIONS_MAX}\n\
+        "listen_addresses = '{}'\nunix_socket_directories = '{}'\nport = {port}\nmax_connections = {CONNECTIONS_MAX}\n\
          shared_buffers = '{SHARED_BUFFERS_MB}MB'\nfsync = off\nfull_page_writes = off\nsynchronous_commit = on\n\
-         log_timezone = 'UTC'\ntimezone = 'UTC'\n",
-        directory.display()
+         log_timezone = 'UTC'\ntimezone = 'UTC'\npassword_encryption = 'scram-sha-256'\n{}",
+        Ipv4Addr::LOCALHOST,
+        directory.display(),
+        tls::settings(directory)
     )
 }
 
 /// The URL of a server whose socket is in the directory. The host before the path counts for nothing then.
-fn url(directory: &Path) -> String {
+fn url(directory: &Path, port: u16) -> String {
     let socket = percent_encoded(&directory.to_string_lossy());
-    format!("postgres://{SUPERUSER}@localhost:{PORT}/postgres?host={socket}")
+    format!("postgres://{SUPERUSER}@{}:{port}/postgres?host={socket}", tls::HOST)
 }
 
 /// The text as a value in the query of a URL.

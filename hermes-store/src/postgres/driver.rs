@@ -1,14 +1,13 @@
 //! The names that `sql` is written against, for PostgreSQL.
 
 pub(super) use super::PostgresStore as Backend;
+pub(super) use super::conn::Conn;
 pub(super) use super::errors::map;
 pub(super) use super::text::{text_in, text_out};
 pub(super) use super::write::WriteTx;
 
 /// The database driver.
 pub(super) type Db = sqlx::Postgres;
-/// A connection.
-pub(super) type Conn = sqlx::PgConnection;
 /// A row of an answer.
 pub(super) type Row = sqlx::postgres::PgRow;
 

@@ -15,6 +15,16 @@ pub(super) fn map(error: sqlx::Error) -> StoreError {
     match &error {
         // The message only: the detail beside it may quote what a user wrote.
         sqlx::Error::Database(database) => map_code(&code_of(database.as_ref()), database.message().to_owned()),
+        // With this kind rustls tells what it does not believe.
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => StoreError::Invalid {
+            detail: format!(
+                "no safe connection to PostgreSQL: {io}; name the authority of the server's certificate with sslrootcert in \
+                 the store's URL, and the host as the certificate names it"
+            ),
+        },
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::NotFound => StoreError::Unavailable {
+            detail: format!("{io}; is the server running, and are the host and the files of the store's URL there?"),
+        },
         sqlx::Error::Io(_) | sqlx::Error::BeginFailed | sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => {
             StoreError::Unavailable { detail: error.to_string() }
         }

@@ -8,14 +8,30 @@
 //! Connections stand in three pools: one for the work, a small one for heartbeats and renewals of leases, and one for
 //! notifications. An owner whose writers are all busy goes on saying that it lives.
 //!
-//! What waits, waits for a bounded time: for a connection, for a row that another transaction holds, for a statement,
-//! and for the answer to a COMMIT. A transaction whose client fell silent is ended by the server after
-//! [`IDLE_IN_TRANSACTION_MAX_MS`], so that a host that lost the network does not hold a conversation.
+//! What waits, waits for a bounded time ([`Timeouts`]): for a connection, for a row that another transaction holds, for
+//! a statement, and for the answer to a COMMIT. The server keeps these limits, and `conn` a little later the client too,
+//! should the network swallow what the server says: a call ends as `Unavailable` when its COMMIT was not sent, and as
+//! `CommitUnknown` when it was, and its connection is thrown away. A transaction whose client fell silent is ended by the
+//! server after [`IDLE_IN_TRANSACTION_MAX_MS`], so that a host that lost the network does not hold a conversation.
 //!
-//! Sessions of the database must be the store's own for their whole life: a pooler in front of it must pool sessions,
-//! not transactions. The variables `PGPASSWORD`, `PGSSLMODE` and their like, and `~/.pgpass`, fill what the URL leaves
-//! open, as in other clients of PostgreSQL.
+//! # Behind a pooler
+//!
+//! Sessions of the database must be the store's own for their whole life: their settings (`search_path`, the limits)
+//! are made once, their statements are prepared once, and LISTEN belongs to a session. A pooler in front of the server
+//! (PgBouncer) must therefore pool sessions (`pool_mode = session`, with `ignore_startup_parameters =
+//! extra_float_digits`), and give as many as `connections` + 5 to each process. Pooling of transactions is not
+//! supported, and nothing notices it in time: a statement would meet a session that does not know it, or the tables of
+//! another schema. Locks of the store are those of rows and of transactions; no advisory lock outlives its transaction.
+//!
+//! # The URL
+//!
+//! `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=/path/ca.pem`. `sslmode` is `prefer`
+//! when nobody says otherwise, which hides nothing from whoever can change packets; between hosts use `verify-full`: the
+//! certificate must name the host and come from an authority that the system trusts or that `sslrootcert` holds.
+//! `require` encodes and does not look at the certificate. The variables `PGPASSWORD`, `PGSSLMODE` and their like, and
+//! `~/.pgpass`, fill what the URL leaves open, as in other clients of PostgreSQL.
 
+mod conn;
 mod driver;
 mod errors;
 mod maintenance;
@@ -43,16 +59,17 @@ use crate::limits::{HEARTBEAT_DEAD_MS, LEASE_REFRESH_MS, LEASE_TTL_MS, STATEMENT
 use crate::owner::LivenessProbe;
 use crate::patience::{Patience, WriteKind};
 use crate::time::Clock;
+use conn::Pool;
 use errors::map;
-use wake::{Waiter, Wakes};
+use wake::{Listen, Waiter, Wakes};
 use write::WriteTx;
 
 /// Connections for the work, unless the options say otherwise. A server takes 100 by default.
 pub const CONNECTIONS: u32 = 10;
 /// Connections for heartbeats and renewals of leases.
 pub const LEASE_CONNECTIONS: u32 = 2;
-/// Connections for notifications: one hears, one tells.
-const NOTIFY_CONNECTIONS: u32 = 2;
+/// Connections that tell other processes of changes. One more hears of theirs.
+const TELL_CONNECTIONS: u32 = 1;
 /// The schema, unless the options say otherwise.
 pub const SCHEMA: &str = "hermes";
 /// Longest name of a schema (PostgreSQL's limit, with room for the name of a channel).
@@ -68,14 +85,38 @@ pub const STATEMENT_MAX_MS: u64 = 60_000;
 pub const COMMIT_MAX_MS: u64 = 30_000;
 /// How long the server keeps a transaction open whose client says nothing.
 pub const IDLE_IN_TRANSACTION_MAX_MS: u64 = 15_000;
+/// How much longer than the server the client waits for the end of a statement, before it believes that the network
+/// swallowed the answer.
+pub const ANSWER_MAX_MS: u64 = 5_000;
+/// How long the connection for notifications may be silent before it is tested.
+pub const LISTEN_TEST_MS: u64 = 30_000;
 /// A connection that was idle for longer is tested before it reads.
 const TEST_AFTER_IDLE_MS: u128 = 1_000;
+/// Longest answer to the test of an idle connection.
+const TEST_MAX_MS: u64 = 3_000;
+/// Longest time in which a connection is given back to its pool; after it, it is closed.
+const RELEASE_MAX_MS: u64 = 5_000;
+/// Longest wait for the connections that are in use when the store is closed.
+pub const CLOSE_MAX_MS: u64 = 10_000;
+/// Longest look at the schema when a store is opened, with all steps to its newest version.
+pub const BRING_UP_MAX_MS: u64 = 600_000;
+/// When the server, on its side, gives up a client whose host is gone: after so long without an answer to what was sent,
+/// and after three unanswered probes of an idle connection.
+const TCP_SILENCE_MAX_MS: u64 = 30_000;
+const TCP_KEEPALIVE_IDLE_S: u64 = 30;
+const TCP_KEEPALIVE_INTERVAL_S: u64 = 10;
+const TCP_KEEPALIVE_PROBES: u64 = 3;
+/// How often the server looks, in mid statement, whether its client is still there.
+const CLIENT_CHECK_MS: u64 = 5_000;
 /// A connection that nobody needed for this long is closed.
 const IDLE_MAX_MS: u64 = 600_000;
 
 const _: () = assert!(LOCK_WAIT_MAX_MS * 2 < HEARTBEAT_DEAD_MS);
 const _: () = assert!(IDLE_IN_TRANSACTION_MAX_MS < HEARTBEAT_DEAD_MS);
 const _: () = assert!(COMMIT_MAX_MS + LEASE_REFRESH_MS < LEASE_TTL_MS);
+// A sign of life whose answer was swallowed is given up in time for the next one.
+const _: () = assert!(LOCK_WAIT_MAX_MS + ANSWER_MAX_MS < HEARTBEAT_DEAD_MS);
+const _: () = assert!(RELEASE_MAX_MS < CLOSE_MAX_MS && TEST_MAX_MS < ANSWER_MAX_MS);
 
 /// Whose time decides about leases.
 #[derive(Debug, Clone, Default)]
@@ -87,7 +128,7 @@ pub enum OwnershipClock {
     Given(Arc<dyn Clock>),
 }
 
-/// What the server ends by itself, in milliseconds.
+/// How long the server, and after it the client, waits for what, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     /// A wait for a row that another transaction holds.
@@ -96,6 +137,12 @@ pub struct Timeouts {
     pub statement_ms: u64,
     /// A transaction whose client says nothing: its host lost the network, or sleeps.
     pub idle_in_transaction_ms: u64,
+    /// How much longer than the server the client waits for the end of a statement.
+    pub answer_ms: u64,
+    /// The answer to a COMMIT, at the client.
+    pub commit_ms: u64,
+    /// Silence after which the connection for notifications is tested.
+    pub listen_test_ms: u64,
 }
 
 impl Default for Timeouts {
@@ -104,7 +151,17 @@ impl Default for Timeouts {
             lock_wait_ms: LOCK_WAIT_MAX_MS,
             statement_ms: STATEMENT_MAX_MS,
             idle_in_transaction_ms: IDLE_IN_TRANSACTION_MAX_MS,
+            answer_ms: ANSWER_MAX_MS,
+            commit_ms: COMMIT_MAX_MS,
+            listen_test_ms: LISTEN_TEST_MS,
         }
+    }
+}
+
+impl Timeouts {
+    /// Longest wait of a client for all answers to one statement that may run for so long.
+    fn of_statement(&self, runs_ms: u64) -> Duration {
+        Duration::from_millis(runs_ms.saturating_add(self.answer_ms))
     }
 }
 
@@ -123,7 +180,7 @@ pub struct PostgresOptions {
     pub probe: Arc<dyn LivenessProbe>,
     /// How long each kind of write waits for a connection.
     pub patience: Patience,
-    /// What the server ends by itself.
+    /// How long the server and the client wait for what.
     pub timeouts: Timeouts,
     /// Failures at the COMMITs of this handle, for tests.
     #[cfg(feature = "test-util")]
@@ -169,13 +226,19 @@ impl PostgresOptions {
 /// Whether a text can be read as a URL of PostgreSQL.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
-    PgConnectOptions::from_str(text).is_ok()
+    read_url(text).is_ok()
+}
+
+/// The driver logs parameters that it does not know with their values, and one of them may be a password under a
+/// misspelt name: nobody listens while it reads.
+fn read_url(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), || PgConnectOptions::from_str(url))
 }
 
 /// What can be shown of a store's URL: no password and no parameter.
 #[must_use]
 pub fn shown_url(url: &str) -> String {
-    let Ok(options) = PgConnectOptions::from_str(url) else { return "a URL that cannot be read".to_owned() };
+    let Ok(options) = read_url(url) else { return "a URL that cannot be read".to_owned() };
     let place = match options.get_socket() {
         Some(path) => path.to_string_lossy().into_owned(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
@@ -190,12 +253,13 @@ pub struct PostgresStore {
 }
 
 struct Shared {
-    work: PgPool,
-    leases: PgPool,
-    notify: PgPool,
+    work: Pool,
+    leases: Pool,
+    tell: Pool,
     clock: OwnershipClock,
     probe: Arc<dyn LivenessProbe>,
     patience: Patience,
+    timeouts: Timeouts,
     wakes: Arc<Wakes>,
     /// Ended by `close`, or by the end of the last handle.
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -224,19 +288,22 @@ impl Shared {
     }
 
     /// The connections for a kind of write.
-    fn pool(&self, kind: WriteKind) -> &PgPool {
+    fn pool(&self, kind: WriteKind) -> &Pool {
         match kind {
             WriteKind::Beat | WriteKind::Activity | WriteKind::Release => &self.leases,
             _ => &self.work,
         }
     }
 
-    /// The error of a write that got no connection: there is no server, or others have all connections.
-    fn no_connection(&self, kind: WriteKind, waited_ms: u64) -> StoreError {
-        match self.pool(kind).size() {
-            0 => StoreError::Unavailable { detail: format!("{} gave no connection in {waited_ms} ms", self.shown) },
-            _ => StoreError::Busy { waited_ms },
-        }
+    /// The error of a write that did not begin in time: there is no server, it does not answer, or others have all
+    /// connections.
+    fn no_begin(&self, kind: WriteKind, waited_ms: u64, is_sent: bool) -> StoreError {
+        let what = match (is_sent, self.pool(kind).size()) {
+            (true, _) => "no answer",
+            (false, 0) => "no connection",
+            (false, _) => return StoreError::Busy { waited_ms },
+        };
+        StoreError::Unavailable { detail: format!("{} gave {what} in {waited_ms} ms", self.shown) }
     }
 }
 
@@ -251,23 +318,28 @@ impl PostgresStore {
         check_schema(&options.schema)?;
         let connect = connect_options(&options.url)?;
         let settings: Arc<str> = settings(&options.schema, options.timeouts).into();
-        let mut conn = first_connection(&connect, &settings).await?;
-        schema::bring_up(&mut conn, &options.schema).await?;
-        // What was done holds; the server notices the end of the connection by itself when this fails.
-        let _ = conn.close().await;
-        let pool = |connections: u32| pool(connections, Arc::clone(&settings), connect.clone());
+        open_schema(&connect, &settings, &options.schema).await?;
+        let timeouts = options.timeouts;
+        let of_work = timeouts.of_statement(timeouts.statement_ms);
+        // A statement about leases concerns one row, so that it takes as long as that row is held.
+        let of_leases = timeouts.of_statement(timeouts.lock_wait_ms.min(timeouts.statement_ms));
+        let pool = move |connections: u32| pool(connections, Arc::clone(&settings), connect.clone());
+        let work = Pool::new(pool(options.connections.max(1)), of_work);
+        let leases = Pool::new(pool(LEASE_CONNECTIONS), of_leases);
+        let tell = Pool::new(pool(TELL_CONNECTIONS), of_leases);
         let (wakes, changes) = Wakes::new(&options.schema);
         let wakes = Arc::new(wakes);
-        let notify = pool(NOTIFY_CONNECTIONS);
+        let listen = Listen { pool: Box::new(move || pool(1)), answer: of_leases, test_ms: timeouts.listen_test_ms };
         let tasks = vec![
-            tokio::spawn(Arc::clone(&wakes).listen(notify.clone())),
-            tokio::spawn(Arc::clone(&wakes).tell(notify.clone(), changes)),
+            tokio::spawn(Arc::clone(&wakes).listen(listen)),
+            tokio::spawn(Arc::clone(&wakes).tell(tell.clone(), changes)),
         ];
         let shared = Shared {
-            work: pool(options.connections.max(1)),
-            leases: pool(LEASE_CONNECTIONS),
-            notify,
+            work,
+            leases,
+            tell,
             shown: options.shown(),
+            timeouts,
             clock: options.clock,
             probe: options.probe,
             patience: options.patience,
@@ -287,13 +359,18 @@ impl PostgresStore {
             // Aborted on purpose.
             let _ = task.await;
         }
-        for pool in [&self.shared.work, &self.shared.leases, &self.shared.notify] {
-            pool.close().await;
+        let close = async {
+            for pool in [&self.shared.work, &self.shared.leases, &self.shared.tell] {
+                pool.close().await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_millis(CLOSE_MAX_MS), close).await.is_err() {
+            tracing::debug!("connections were still in use when the store was closed; they end by themselves");
         }
     }
 
     /// Connections that read.
-    fn readers(&self) -> &PgPool {
+    fn readers(&self) -> &Pool {
         &self.shared.work
     }
 
@@ -338,17 +415,21 @@ fn check_schema(name: &str) -> Result<(), StoreError> {
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(map)?;
+    let options = read_url(url).map_err(map)?;
     Ok(options.application_name("hermes").statement_cache_capacity(STATEMENTS_MAX).disable_statement_logging())
 }
 
 /// What every connection is told first.
 fn settings(schema: &str, timeouts: Timeouts) -> String {
-    let Timeouts { lock_wait_ms, statement_ms, idle_in_transaction_ms } = timeouts;
+    let Timeouts { lock_wait_ms, statement_ms, idle_in_transaction_ms, .. } = timeouts;
     format!(
         "SET search_path TO {schema}, public; SET lock_timeout TO {lock_wait_ms}; \
          SET statement_timeout TO {statement_ms}; \
          SET idle_in_transaction_session_timeout TO {idle_in_transaction_ms}; \
+         SET tcp_user_timeout TO {TCP_SILENCE_MAX_MS}; SET tcp_keepalives_idle TO {TCP_KEEPALIVE_IDLE_S}; \
+         SET tcp_keepalives_interval TO {TCP_KEEPALIVE_INTERVAL_S}; \
+         SET tcp_keepalives_count TO {TCP_KEEPALIVE_PROBES}; \
+         SET client_connection_check_interval TO {CLIENT_CHECK_MS}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )
 }
@@ -364,7 +445,10 @@ fn pool(connections: u32, settings: Arc<str>, connect: PgConnectOptions) -> PgPo
         .before_acquire(|conn, meta| {
             Box::pin(async move {
                 match meta.idle_for.as_millis() > TEST_AFTER_IDLE_MS {
-                    true => Ok(conn.ping().await.is_ok()),
+                    true => {
+                        let answer = tokio::time::timeout(Duration::from_millis(TEST_MAX_MS), conn.ping()).await;
+                        Ok(matches!(answer, Ok(Ok(()))))
+                    }
                     false => Ok(true),
                 }
             })
@@ -392,6 +476,24 @@ async fn first_connection(connect: &PgConnectOptions, settings: &str) -> Result<
             Err(StoreError::Unavailable { detail: format!("no answer to a connection in {LOCK_WAIT_MAX_MS} ms") })
         }
     }
+}
+
+/// Opens a connection, brings the schema to its newest version, and closes the connection again.
+async fn open_schema(connect: &PgConnectOptions, settings: &str, schema: &str) -> Result<(), StoreError> {
+    let mut conn = first_connection(connect, settings).await?;
+    let limit = Duration::from_millis(BRING_UP_MAX_MS);
+    match tokio::time::timeout(limit, schema::bring_up(&mut conn, schema)).await {
+        Ok(done) => done?,
+        // Whatever was done is one transaction, which the next opening finds done or not.
+        Err(_) => {
+            return Err(StoreError::Unavailable {
+                detail: format!("the schema was not ready in {BRING_UP_MAX_MS} ms"),
+            });
+        }
+    }
+    // What was done holds; the server notices the end of the connection by itself when this fails.
+    let _ = tokio::time::timeout(Duration::from_millis(RELEASE_MAX_MS), conn.close()).await;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,7 +18,8 @@ pub(super) const STATUS: &str = "SELECT CAST(current_setting('server_version_num
      (SELECT COUNT(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
      WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f')), \
      (SELECT COUNT(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
-     WHERE n.nspname = $1 AND c.relname = 'schema_version')";
+     WHERE n.nspname = $1 AND c.relname = 'schema_version'), \
+     (SELECT COUNT(*) FROM pg_catalog.pg_namespace WHERE nspname = $1)";
 pub(super) const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
 pub(super) const NOTE_STEP: &str = "INSERT INTO schema_version (version, applied_ms) VALUES ($1, $2)";
 pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock($1)";
@@ -30,6 +31,8 @@ struct Status {
     encoding: String,
     tables: i64,
     is_ours: bool,
+    /// The schema is there, maybe empty.
+    is_made: bool,
 }
 
 async fn status(conn: &mut PgConnection, schema: &str) -> Result<Status, StoreError> {
@@ -40,6 +43,7 @@ async fn status(conn: &mut PgConnection, schema: &str) -> Result<Status, StoreEr
         encoding: row.try_get(2).map_err(map)?,
         tables: row.try_get(3).map_err(map)?,
         is_ours: row.try_get::<i64, _>(4).map_err(map)? > 0,
+        is_made: row.try_get::<i64, _>(5).map_err(map)? > 0,
     })
 }
 
@@ -91,7 +95,8 @@ async fn migrate(conn: &mut PgConnection, schema: &str) -> Result<(), StoreError
         true => version(&mut tx).await?,
         false => 0,
     };
-    if version == 0 {
+    // A role that may not make schemas lives in one that was made for it.
+    if !found.is_made {
         // The name was checked to be a plain word.
         let make = sqlx::AssertSqlSafe(format!("CREATE SCHEMA IF NOT EXISTS {schema}"));
         sqlx::query(make).execute(&mut *tx).await.map_err(map)?;
@@ -120,6 +125,7 @@ mod tests {
             encoding: "UTF8".to_owned(),
             tables: 0,
             is_ours: false,
+            is_made: false,
         }
     }
 

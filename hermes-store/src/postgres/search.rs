@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::PostgresStore;
+use super::conn::Conn;
 use super::errors::map;
 use super::sql::search as rows;
 use super::text::text_in;
@@ -49,7 +50,7 @@ const TABLES: [&str; 5] = [
 ];
 const EXTENSION: &str = "CREATE EXTENSION IF NOT EXISTS pg_trgm SCHEMA public";
 const OPERATORS: &str = "SELECT CAST(n.nspname AS TEXT) FROM pg_opclass o JOIN pg_namespace n ON n.oid = o.opcnamespace \
-     WHERE o.opcname = 'gin_trgm_ops' LIMIT 1";
+     WHERE o.opcname = 'gin_trgm_ops' AND has_schema_privilege(n.oid, 'USAGE') LIMIT 1";
 const BEGIN_BUILD: &str = "INSERT INTO search_build (id, place, has_parts) VALUES (1, '', $1)";
 const BUILD: &str = "SELECT place, has_parts FROM search_build WHERE id = 1";
 const SET_PLACE: &str = "UPDATE search_build SET place = $1 WHERE id = 1";
@@ -119,7 +120,7 @@ impl Work {
 }
 
 /// Takes the rows of a conversation that the index does not have. False when the budget was spent before the end.
-async fn feed(conn: &mut PgConnection, due: rows::Due, work: &mut Work) -> Result<bool, StoreError> {
+async fn feed(conn: &mut Conn, due: rows::Due, work: &mut Work) -> Result<bool, StoreError> {
     if rows::home(conn, &due.id).await?.is_none() {
         return Ok(true);
     }
@@ -157,11 +158,7 @@ async fn feed(conn: &mut PgConnection, due: rows::Due, work: &mut Work) -> Resul
 }
 
 /// Takes what is due. Returns where the build goes on.
-async fn collect(
-    conn: &mut PgConnection,
-    place: Option<String>,
-    work: &mut Work,
-) -> Result<Option<String>, StoreError> {
+async fn collect(conn: &mut Conn, place: Option<String>, work: &mut Work) -> Result<Option<String>, StoreError> {
     for entry in rows::outbox(conn, SEARCH_STEP_CONVERSATIONS).await? {
         for statement in [PURGE, UNMARK] {
             sqlx::query(statement).bind(entry.id.as_str()).execute(&mut *conn).await.map_err(failed)?;
@@ -229,7 +226,7 @@ impl PostgresStore {
         tx.commit().await
     }
 
-    async fn build(conn: &mut PgConnection) -> Result<(Option<String>, bool), StoreError> {
+    async fn build(conn: &mut Conn) -> Result<(Option<String>, bool), StoreError> {
         let row = sqlx::query(BUILD).fetch_one(conn).await.map_err(failed)?;
         Ok((row.try_get(0).map_err(failed)?, row.try_get::<i64, _>(1).map_err(failed)? != 0))
     }

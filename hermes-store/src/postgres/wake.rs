@@ -13,10 +13,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+use sqlx::{Executor as _, PgPool};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
+use super::conn::Pool;
 use crate::ids::ConversationId;
 
 /// Changes that wait to be told to other processes; beyond it they find out by themselves.
@@ -27,8 +29,24 @@ const TELL_BATCH_MAX: usize = 256;
 const RECONNECT_FIRST_MS: u64 = 100;
 const RECONNECT_MAX_MS: u64 = 10_000;
 
+/// The test whether the server still hears us.
+const TEST: &str = "SELECT CAST(1 AS BIGINT)";
 /// One notification for each text. `$1` is the channel.
 pub(super) const TELL: &str = "SELECT pg_notify($1, told) FROM UNNEST(CAST($2 AS TEXT[])) AS told";
+
+/// How the connection that hears is opened and tested.
+pub(super) struct Listen {
+    /// A pool for one connection.
+    pub(super) pool: Box<dyn Fn() -> PgPool + Send + Sync>,
+    /// Longest wait for an answer.
+    pub(super) answer: Duration,
+    /// Silence after which the connection is tested, in milliseconds.
+    pub(super) test_ms: u64,
+}
+
+fn silent() -> sqlx::Error {
+    sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())
+}
 
 #[derive(Default)]
 struct Entry {
@@ -123,7 +141,7 @@ impl Wakes {
     }
 
     /// Sends what this process changed to the other processes, until the store is closed.
-    pub(super) async fn tell(self: Arc<Self>, pool: PgPool, mut changes: mpsc::Receiver<ConversationId>) {
+    pub(super) async fn tell(self: Arc<Self>, pool: Pool, mut changes: mpsc::Receiver<ConversationId>) {
         let mut batch = Vec::with_capacity(TELL_BATCH_MAX);
         while changes.recv_many(&mut batch, TELL_BATCH_MAX).await > 0 {
             let told: BTreeSet<_> = batch.drain(..).map(|id| format!("{}:{id}", self.instance)).collect();
@@ -135,40 +153,52 @@ impl Wakes {
     }
 
     /// Hears what other processes changed, until the store is closed.
-    pub(super) async fn listen(self: Arc<Self>, pool: PgPool) {
+    ///
+    /// Each connection is the only one of a pool of its own: one that the network swallowed goes on saying good-bye for
+    /// as long as the kernel tries, and must not stand in the way of the next.
+    pub(super) async fn listen(self: Arc<Self>, listen: Listen) {
         let mut pause = RECONNECT_FIRST_MS;
         loop {
-            match self.listen_once(&pool, &mut pause).await {
-                sqlx::Error::PoolClosed => return,
-                error => tracing::debug!(%error, pause, "the connection for notifications was lost"),
-            }
+            let error = self.listen_once(&listen, &mut pause).await;
+            tracing::debug!(%error, pause, "the connection for notifications was lost");
             tokio::time::sleep(Duration::from_millis(pause)).await;
             pause = (pause * 2).min(RECONNECT_MAX_MS);
         }
     }
 
     /// Listens on one connection until it is lost.
-    async fn listen_once(&self, pool: &PgPool, pause: &mut u64) -> sqlx::Error {
-        let mut listener = match PgListener::connect_with(pool).await {
-            Ok(listener) => listener,
-            Err(error) => return error,
+    async fn listen_once(&self, listen: &Listen, pause: &mut u64) -> sqlx::Error {
+        let pool = (listen.pool)();
+        let open = async {
+            let mut listener = PgListener::connect_with(&pool).await?;
+            listener.eager_reconnect(false);
+            listener.listen(&self.channel).await?;
+            Ok(listener)
         };
-        listener.eager_reconnect(false);
-        if let Err(error) = listener.listen(&self.channel).await {
-            return error;
-        }
+        let mut listener = match timeout(listen.answer, open).await {
+            Ok(Ok(listener)) => listener,
+            Ok(Err(error)) => return error,
+            Err(_) => return silent(),
+        };
+        let test_after = Duration::from_millis(listen.test_ms);
         *pause = RECONNECT_FIRST_MS;
         // Whatever happened while nobody listened is found by looking.
         self.wake_all();
         loop {
-            match listener.try_recv().await {
-                Ok(Some(told)) => {
+            match timeout(test_after, listener.try_recv()).await {
+                Ok(Ok(Some(told))) => {
                     if let Some(conversation) = self.heard(told.payload()) {
                         self.wake(&conversation);
                     }
                 }
-                Ok(None) => return sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into()),
-                Err(error) => return error,
+                Ok(Ok(None)) => return sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into()),
+                Ok(Err(error)) => return error,
+                // Nothing to hear, or nobody there? Silence is all that a dead peer says.
+                Err(_) => match timeout(listen.answer, listener.execute(TEST)).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => return error,
+                    Err(_) => return silent(),
+                },
             }
         }
     }

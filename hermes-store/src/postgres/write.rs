@@ -8,22 +8,24 @@
 //! lives. An anchor kept in the process would save it, and would be wrong by hours on a host that slept.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use sqlx::{PgConnection, Postgres, Transaction};
-
+use super::conn::{Conn, Pool};
 use super::errors::{is_lost, map, map_commit};
-use super::{COMMIT_MAX_MS, OwnershipClock, Shared};
+use super::{OwnershipClock, Shared};
 use crate::error::StoreError;
 use crate::ids::ConversationId;
 use crate::patience::WriteKind;
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const COMMIT: &str = "COMMIT";
+const ROLLBACK: &str = "ROLLBACK";
 pub(super) const NOW: &str = "SELECT CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)";
 
 /// A write transaction. Dropped without [`WriteTx::commit`] it is rolled back.
 pub(super) struct WriteTx {
-    tx: Transaction<'static, Postgres>,
+    conn: Conn,
     shared: Arc<Shared>,
     now: i64,
     announced: Vec<ConversationId>,
@@ -36,21 +38,23 @@ impl WriteTx {
         #[cfg(feature = "test-util")]
         shared.faults.begin()?;
         let waited_ms = shared.patience.of(kind);
-        match tokio::time::timeout(Duration::from_millis(waited_ms), Self::open(&shared, kind)).await {
+        // Whether a connection was there, so that it is the server or the network that does not answer.
+        let is_sent = AtomicBool::new(false);
+        match tokio::time::timeout(Duration::from_millis(waited_ms), Self::open(&shared, kind, &is_sent)).await {
             Ok(opened) => {
-                let (tx, now) = opened?;
-                Ok(Self { tx, shared, now, announced: Vec::new() })
+                let (conn, now) = opened?;
+                Ok(Self { conn, shared, now, announced: Vec::new() })
             }
-            Err(_) => Err(shared.no_connection(kind, waited_ms)),
+            Err(_) => Err(shared.no_begin(kind, waited_ms, is_sent.into_inner())),
         }
     }
 
-    async fn open(shared: &Shared, kind: WriteKind) -> Result<(Transaction<'static, Postgres>, i64), StoreError> {
+    async fn open(shared: &Shared, kind: WriteKind, is_sent: &AtomicBool) -> Result<(Conn, i64), StoreError> {
         let pool = shared.pool(kind);
         // Connections of a server that was restarted fail one by one; nothing was done yet, so that the next may do.
-        let mut spare = pool.options().get_max_connections();
+        let mut spare = pool.max();
         loop {
-            match Self::try_open(shared, pool).await {
+            match Self::try_open(shared, pool, is_sent).await {
                 Ok(opened) => return Ok(opened),
                 Err(error) if spare > 0 && is_lost(&error) && pool.size() > 0 => spare -= 1,
                 Err(error) => return Err(map(error)),
@@ -58,16 +62,16 @@ impl WriteTx {
         }
     }
 
-    async fn try_open(
-        shared: &Shared,
-        pool: &sqlx::PgPool,
-    ) -> Result<(Transaction<'static, Postgres>, i64), sqlx::Error> {
-        let mut tx = pool.begin_with(BEGIN).await?;
+    async fn try_open(shared: &Shared, pool: &Pool, is_sent: &AtomicBool) -> Result<(Conn, i64), sqlx::Error> {
+        is_sent.store(false, Ordering::Relaxed);
+        let mut conn = pool.conn().await?;
+        is_sent.store(true, Ordering::Relaxed);
+        conn.begin(BEGIN).await?;
         let now = match &shared.clock {
-            OwnershipClock::Database => sqlx::query_scalar(NOW).fetch_one(&mut *tx).await?,
+            OwnershipClock::Database => sqlx::query_scalar(NOW).fetch_one(&mut conn).await?,
             OwnershipClock::Given(clock) => clock.now_ms(),
         };
-        Ok((tx, now))
+        Ok((conn, now))
     }
 
     /// The time of this change, in milliseconds since the Unix epoch, by the clock of ownership.
@@ -76,8 +80,8 @@ impl WriteTx {
     }
 
     /// The connection, for the statements of this change.
-    pub(super) fn conn(&mut self) -> &mut PgConnection {
-        &mut self.tx
+    pub(super) fn conn(&mut self) -> &mut Conn {
+        &mut self.conn
     }
 
     /// Says that others may wait for what this change brings about in a conversation. They are woken after the COMMIT.
@@ -87,13 +91,9 @@ impl WriteTx {
 
     /// Makes the change durable and wakes those who wait for one.
     pub(super) async fn commit(self) -> Result<(), StoreError> {
-        let Self { tx, shared, announced, .. } = self;
-        let commit = async {
-            match tokio::time::timeout(Duration::from_millis(COMMIT_MAX_MS), tx.commit()).await {
-                Ok(done) => done.map_err(map_commit),
-                Err(_) => Err(StoreError::CommitUnknown),
-            }
-        };
+        let Self { mut conn, shared, announced, .. } = self;
+        let limit = Duration::from_millis(shared.timeouts.commit_ms);
+        let commit = async { conn.end(COMMIT, limit).await.map_err(map_commit) };
         #[cfg(feature = "test-util")]
         let done = shared.faults.around(commit).await;
         #[cfg(not(feature = "test-util"))]
@@ -108,7 +108,8 @@ impl WriteTx {
     }
 
     /// Ends a transaction that changed nothing.
-    pub(super) async fn rollback(self) -> Result<(), StoreError> {
-        self.tx.rollback().await.map_err(map)
+    pub(super) async fn rollback(mut self) -> Result<(), StoreError> {
+        let limit = Duration::from_millis(self.shared.timeouts.commit_ms);
+        self.conn.end(ROLLBACK, limit).await.map_err(map)
     }
 }

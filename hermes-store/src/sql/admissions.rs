@@ -27,14 +27,21 @@ const CREATE: &str = "INSERT INTO conversations (id, profile, source, title, tit
      COALESCE((SELECT MAX(place) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
      0, 0, $6, 0, $6, $6 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING";
 
-/// Takes the row of the conversation, gives a place, and counts those who wait.
+/// Takes the row of the conversation, which puts those who admit in a line, and gives a place.
 const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, place = place + 1, activity_ms = $2, \
      ended_ms = NULL, end_reason = NULL, archived = CASE WHEN auto_archived = 1 THEN 0 ELSE archived END, \
-     auto_archived = 0 WHERE id = $1 RETURNING place, (SELECT COUNT(*) FROM admissions a WHERE a.conversation_id = $1 AND \
-     a.status <> 'terminal')";
+     auto_archived = 0 WHERE id = $1 RETURNING place";
 
+/// Inserts unless the queue is full. It counts in a statement of its own, behind the one that waited for the row: a
+/// statement of PostgreSQL sees what was there when it began, and not what was admitted while it waited.
 const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
-     submitted_by, status, created_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9) ON CONFLICT DO NOTHING";
+     submitted_by, status, created_ms) SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9 \
+     WHERE (SELECT COUNT(*) FROM admissions WHERE conversation_id = $2 AND status <> 'terminal') < $10 \
+     ON CONFLICT DO NOTHING";
+
+/// Whether an input was accepted before, or another one under its id.
+const IS_KNOWN: &str = "SELECT id FROM admissions WHERE id = $1 \
+     OR (conversation_id = $2 AND principal = $3 AND request_id = $4) LIMIT 1";
 
 const BY_KEY: &str = concat!(
     "SELECT ",
@@ -46,7 +53,7 @@ const BY_ID: &str = concat!("SELECT ", admission_columns!(), " FROM admissions W
 
 const SET_STATUS: &str = "UPDATE admissions SET status = $2, outcome = $3 WHERE id = $1";
 
-const BUMP: &str = "UPDATE conversations SET revision = revision + 1 WHERE id = $1 RETURNING tip, seq";
+const BUMP: &str = "UPDATE conversations SET revision = revision + 1 WHERE id = $1";
 
 /// Reserves a place for the row that closes a turn which an operator decided.
 const RESERVE: &str = "UPDATE conversations SET seq = seq + $2, message_count = message_count + $3 WHERE id = $1 \
@@ -77,7 +84,7 @@ pub(super) async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> 
 async fn enqueue(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<Option<Receipt>, StoreError> {
     let taken = sqlx::query(TAKE_PLACE).bind(input.conversation.as_str()).bind(now).fetch_optional(tx.conn()).await;
     let taken = taken.map_err(map)?.ok_or_else(|| not_found("conversation", &input.conversation))?;
-    let (place, waiting): (i64, i64) = (col(&taken, 0)?, col(&taken, 1)?);
+    let place: i64 = col(&taken, 0)?;
     let inserted = sqlx::query(INSERT)
         .bind(input.id.as_str())
         .bind(input.conversation.as_str())
@@ -88,14 +95,20 @@ async fn enqueue(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<Opt
         .bind(text_in(&input.payload))
         .bind(input.submitted_by.as_str())
         .bind(now)
+        .bind(QUEUE_MAX)
         .execute(tx.conn())
         .await
         .map_err(map)?;
     if inserted.rows_affected() == 0 {
-        return Ok(None);
-    }
-    if waiting >= QUEUE_MAX {
-        return Err(StoreError::Limit { what: "the queue of a conversation", limit: QUEUE_MAX.unsigned_abs() });
+        let known = sqlx::query(IS_KNOWN)
+            .bind(input.id.as_str())
+            .bind(input.conversation.as_str())
+            .bind(text_in(&input.principal))
+            .bind(text_in(&input.request_id));
+        return match known.fetch_optional(tx.conn()).await.map_err(map)? {
+            Some(_) => Ok(None),
+            None => Err(StoreError::Limit { what: "the queue of a conversation", limit: QUEUE_MAX.unsigned_abs() }),
+        };
     }
     tx.announce(&input.conversation);
     Ok(Some(Receipt {
@@ -144,8 +157,8 @@ pub(super) async fn admit_within(tx: &mut WriteTx, input: &NewAdmission, now: i6
 async fn known(mut tx: WriteTx, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
     let row = sqlx::query(BY_KEY)
         .bind(input.conversation.as_str())
-        .bind(&input.principal)
-        .bind(&input.request_id)
+        .bind(text_in(&input.principal))
+        .bind(text_in(&input.request_id))
         .fetch_optional(tx.conn())
         .await
         .map_err(map)?;
@@ -189,6 +202,14 @@ async fn close_transcript(
     Ok(())
 }
 
+/// An input whose conversation's row is taken: what it says now holds until the end of this change. Without the row a
+/// claim could start the input between the look at it and the decision.
+async fn taken(conn: &mut Conn, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
+    let found = by_id(conn, id).await?;
+    sqlx::query(BUMP).bind(found.receipt.conversation.as_str()).execute(&mut *conn).await.map_err(map)?;
+    by_id(conn, id).await
+}
+
 /// Writes the status that somebody outside the queue decided, and wakes those who wait.
 async fn decide(mut tx: WriteTx, receipt: Receipt) -> Result<Receipt, StoreError> {
     sqlx::query(SET_STATUS)
@@ -198,7 +219,6 @@ async fn decide(mut tx: WriteTx, receipt: Receipt) -> Result<Receipt, StoreError
         .execute(tx.conn())
         .await
         .map_err(map)?;
-    sqlx::query(BUMP).bind(receipt.conversation.as_str()).execute(tx.conn()).await.map_err(map)?;
     tx.announce(&receipt.conversation);
     tx.commit().await?;
     Ok(receipt)
@@ -235,7 +255,7 @@ impl AdmissionStore for Backend {
 
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
         let mut tx = self.write().await?;
-        let mut receipt = by_id(tx.conn(), id).await?.receipt;
+        let mut receipt = taken(tx.conn(), id).await?.receipt;
         receipt.status = receipt.status.next(AdmissionEvent::Cancel)?;
         receipt.outcome = Some(AdmissionOutcome::Cancelled);
         decide(tx, receipt).await
@@ -249,7 +269,7 @@ impl AdmissionStore for Backend {
     ) -> Result<Receipt, StoreError> {
         let mut tx = self.write().await?;
         let now = tx.now();
-        let mut receipt = by_id(tx.conn(), id).await?.receipt;
+        let mut receipt = taken(tx.conn(), id).await?.receipt;
         receipt.status = receipt.status.next(AdmissionEvent::Resolve)?;
         receipt.outcome = Some(end.outcome);
         let turn = match (&receipt.turn, receipt.generation) {

@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::Connection as _;
 
 use super::driver::{Backend, Conn, WriteTx, map, text_in};
 use super::leases::take;
@@ -766,9 +765,8 @@ impl TranscriptStore for Backend {
         view: View,
         page: MessagePage,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        let mut conn = self.readers().acquire().await.map_err(map)?;
         // Rows and calls from one snapshot: a result must not be missing of a call that is settled.
-        let mut tx = conn.begin().await.map_err(map)?;
+        let mut tx = self.readers().begin().await.map_err(map)?;
         let row = sqlx::query(EXISTS).bind(conversation.as_str()).fetch_optional(&mut *tx).await.map_err(map)?;
         let row = row.ok_or_else(|| not_found("conversation", conversation))?;
         let tip: Option<String> = col(&row, 0)?;

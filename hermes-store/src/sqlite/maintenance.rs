@@ -293,6 +293,8 @@ const DROP_RESULTS: &str = "UPDATE async_delegations SET delivery = 'dropped', c
      WHERE delivery IN ('pending', 'claimed') AND $1 = $1 AND $2 = $2";
 const CANCEL_WAITING: &str = "UPDATE admissions SET status = 'terminal', outcome = 'cancelled' WHERE status = 'queued'";
 const LOSE_STARTED: &str = "UPDATE admissions SET status = 'unknown' WHERE status = 'started'";
+/// A file of the index that stands beside the new store is another store's.
+const FORGET_INDEX: &str = "DELETE FROM search_index";
 const DOUBT_CALLS: &str = "UPDATE calls SET state = 'started' WHERE state = 'recorded'";
 
 async fn raise_to(lost: &mut SqliteConnection, conn: &mut SqliteConnection) -> Result<(), sqlx::Error> {
@@ -364,7 +366,7 @@ async fn prepare(
     report.delegations = doubt(CANCEL_DELEGATIONS).await? + doubt(LOSE_DELEGATIONS).await?;
     doubt(DROP_RESULTS).await?;
     // The index may know rows that are gone.
-    sqlx::query("DELETE FROM search_index").execute(&mut *tx).await.map_err(map)?;
+    sqlx::query(FORGET_INDEX).execute(&mut *tx).await.map_err(map)?;
     report.cancelled = sqlx::query(CANCEL_WAITING).execute(&mut *tx).await.map_err(map)?.rows_affected();
     report.unknown = sqlx::query(LOSE_STARTED).execute(&mut *tx).await.map_err(map)?.rows_affected();
     sqlx::query(DOUBT_CALLS).execute(&mut *tx).await.map_err(map)?;

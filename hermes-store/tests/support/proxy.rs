@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use sqlx::postgres::PgConnectOptions;
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 /// What the network does.
@@ -20,21 +19,27 @@ pub(crate) enum Network {
     Partitioned = 1,
     /// The next COMMIT arrives; its answer does not: the connection ends.
     CutAtCommit = 2,
+    /// The next COMMIT arrives; its answer and all that follows on that connection are swallowed, and nobody is told.
+    SwallowAtCommit = 3,
 }
 
-/// A proxy on a socket of its own.
+/// A proxy on a port of its own, which the system chose.
 pub(crate) struct Proxy {
-    dir: TempDir,
-    state: Arc<AtomicU8>,
-    changed: Arc<tokio::sync::Notify>,
+    port: u16,
+    wire: Wire,
     /// Ended with the proxy.
     _tasks: JoinSet<()>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct Wire {
     state: Arc<AtomicU8>,
     changed: Arc<tokio::sync::Notify>,
+    /// Connections that were made, and the number of the first that is not swallowed.
+    made: Arc<AtomicUsize>,
+    swallowed_below: Arc<AtomicUsize>,
+    /// How often somebody began to listen for notifications.
+    listens: Arc<AtomicUsize>,
 }
 
 impl Wire {
@@ -59,10 +64,10 @@ impl Wire {
 impl Proxy {
     /// A proxy before the server of `url`.
     pub(crate) async fn before(url: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
-        let wire = Wire { state: Arc::default(), changed: Arc::default() };
-        let (state, changed) = (Arc::clone(&wire.state), Arc::clone(&wire.changed));
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let wire = Wire::default();
+        let of_proxy = wire.clone();
         let options: PgConnectOptions = url.parse().unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -83,25 +88,35 @@ impl Proxy {
                 });
             }
         });
-        Self { dir, state, changed, _tasks: tasks }
+        Self { port, wire: of_proxy, _tasks: tasks }
     }
 
     /// How sqlx reaches the server through the proxy.
     pub(crate) fn url(&self) -> String {
-        super::cluster::url_of_socket(self.dir.path())
+        format!("postgres://hermes@127.0.0.1:{}/postgres?sslmode=disable", self.port)
     }
 
     pub(crate) fn set(&self, network: Network) {
-        self.state.store(network as u8, Ordering::SeqCst);
-        self.changed.notify_waiters();
+        self.wire.state.store(network as u8, Ordering::SeqCst);
+        self.wire.changed.notify_waiters();
+    }
+
+    /// From now on every byte of the connections that there are is swallowed, in both directions, for ever. New ones
+    /// work.
+    pub(crate) fn swallow_connections(&self) {
+        self.wire.swallowed_below.store(self.wire.made.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    /// How often somebody began to listen for notifications.
+    pub(crate) fn listens(&self) -> usize {
+        self.wire.listens.load(Ordering::SeqCst)
     }
 }
 
 /// Carries bytes both ways until one side ends, or the wire is cut.
-async fn carry<S>(client: UnixStream, server: S, wire: Wire)
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite,
-{
+async fn carry<S: AsyncRead + AsyncWrite>(client: TcpStream, server: S, wire: Wire) {
+    let number = wire.made.fetch_add(1, Ordering::SeqCst);
+    let is_swallowed = || number < wire.swallowed_below.load(Ordering::SeqCst);
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = tokio::io::split(server);
     let cut = tokio::sync::Notify::new();
@@ -111,8 +126,14 @@ where
             && count > 0
         {
             wire.pass().await;
+            if is_swallowed() {
+                continue;
+            }
+            if bytes[..count].windows(8).any(|window| window == b"LISTEN \"") {
+                wire.listens.fetch_add(1, Ordering::SeqCst);
+            }
             let is_commit = bytes[..count].windows(7).any(|window| window == b"COMMIT\0");
-            if is_commit && wire.is(Network::CutAtCommit) {
+            if is_commit && (wire.is(Network::CutAtCommit) || wire.is(Network::SwallowAtCommit)) {
                 cut.notify_one();
             }
             if to_server.write_all(&bytes[..count]).await.is_err() {
@@ -129,12 +150,20 @@ where
                 return;
             }
             wire.pass().await;
+            if is_swallowed() {
+                continue;
+            }
             // The server has answered, so it has committed.
-            if wire.is(Network::CutAtCommit)
+            let is_cut = wire.is(Network::CutAtCommit);
+            if (is_cut || wire.is(Network::SwallowAtCommit))
                 && tokio::time::timeout(std::time::Duration::ZERO, cut.notified()).await.is_ok()
             {
                 wire.state.store(Network::Whole as u8, Ordering::SeqCst);
-                return;
+                if is_cut {
+                    return;
+                }
+                // The client speaks to nobody.
+                std::future::pending::<()>().await;
             }
             if to_client.write_all(&bytes[..count]).await.is_err() {
                 return;

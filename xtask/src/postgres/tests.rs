@@ -23,7 +23,7 @@ fn ask(cluster: &Cluster, query: &str) -> Result<String> {
     let beside = cluster.binaries.program("psql");
     let psql = if beside.is_file() { beside } else { PathBuf::from("psql") };
     let mut command = command(&psql, None, Path::new("/"));
-    command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-p", &PORT.to_string(), "-U", SUPERUSER, "-h"]);
+    command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-p", &cluster.port.to_string(), "-U", SUPERUSER, "-h"]);
     shell::output(command.arg(cluster.directory.path()).args(["-d", "postgres", "-c", query]))
 }
 
@@ -50,8 +50,8 @@ fn server_id(cluster: &Cluster) -> String {
 
 #[test]
 fn the_url_has_the_socket_directory_as_its_host() {
-    let expect = "postgres://hermes@localhost:5432/postgres?host=%2Ftmp%2Fhermes-pg-a1";
-    assert_eq!(url(Path::new("/tmp/hermes-pg-a1")), expect);
+    let expect = "postgres://hermes@localhost:5433/postgres?host=%2Ftmp%2Fhermes-pg-a1";
+    assert_eq!(url(Path::new("/tmp/hermes-pg-a1"), 5433), expect);
 }
 
 #[test]
@@ -78,11 +78,17 @@ fn the_server_is_ready_when_its_lock_file_says_so() {
 }
 
 #[test]
-fn the_settings_open_no_port_and_keep_the_order_of_commits() {
-    let settings = settings(Path::new("/tmp/d"));
-    for line in
-        ["listen_addresses = ''", "unix_socket_directories = '/tmp/d'", "fsync = off", "synchronous_commit = on"]
-    {
+fn the_settings_open_a_port_of_the_loopback_only_and_keep_the_order_of_commits() {
+    let settings = settings(Path::new("/tmp/d"), 5433);
+    for line in [
+        "listen_addresses = '127.0.0.1'",
+        "port = 5433",
+        "ssl = on",
+        "ssl_key_file = '/tmp/d/tls/server.key'",
+        "unix_socket_directories = '/tmp/d'",
+        "fsync = off",
+        "synchronous_commit = on",
+    ] {
         assert!(settings.lines().any(|found| found == line), "{line}");
     }
 }
@@ -133,7 +139,14 @@ fn the_tests_get_the_url_and_the_way_to_a_server_of_their_own() {
     let variables = cluster.variables();
     let user = if user::is_root().unwrap() { cluster.user.as_ref().unwrap().name() } else { "" };
     let directory = cluster.binaries.directory().to_str().unwrap();
-    let expect = [(URL_VARIABLE, &*cluster.url()), (BINDIR_VARIABLE, directory), (USER_VARIABLE, user)];
+    let tls = tls::directory(cluster.directory.path());
+    assert!(tls.join("ca.pem").is_file() && tls.join("other-ca.pem").is_file());
+    let expect = [
+        (URL_VARIABLE, &*cluster.url()),
+        (TLS_VARIABLE, tls.to_str().unwrap()),
+        (BINDIR_VARIABLE, directory),
+        (USER_VARIABLE, user),
+    ];
     assert_eq!(variables.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>(), expect);
 }
 
@@ -160,9 +173,10 @@ fn the_end_of_the_owner_stops_the_server_in_the_middle_of_a_query() {
 fn a_server_that_does_not_start_shows_its_log_and_leaves_nothing() {
     let (binaries, user, directory) = made();
     let path = directory.path().to_owned();
+    let port = Cluster::choose_port(&path).unwrap();
     std::fs::write(path.join("data").join("postgresql.auto.conf"), "no_such_setting = 1\n").unwrap();
     let guard = Cluster::guard(&binaries, user.as_ref(), &path).unwrap();
-    let mut cluster = Cluster { binaries, user, guard, directory };
+    let mut cluster = Cluster { binaries, user, port, guard, directory };
     let error = cluster.wait_until_ready().unwrap_err().to_string();
     assert!(error.contains("did not start") && error.contains("no_such_setting"), "{error}");
     drop(cluster);
