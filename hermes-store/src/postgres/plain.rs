@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::errors::{is_lost, map};
 use super::sql::plain::{Append, fence, plain_fence, plain_row, plain_usage};
-use super::{COMMIT_MAX_MS, OwnershipClock, PostgresStore};
+use super::{OwnershipClock, PostgresStore};
 use crate::error::StoreError;
 use crate::patience::WriteKind;
 
@@ -37,27 +37,22 @@ impl PostgresStore {
     async fn try_plain(&self, append: Append) -> Result<bool, StoreError> {
         let (shared, kind) = (&self.shared, WriteKind::Transcript);
         let waited_ms = shared.patience.of(kind);
-        let mut conn = match tokio::time::timeout(Duration::from_millis(waited_ms), shared.pool(kind).acquire()).await {
+        let mut conn = match tokio::time::timeout(Duration::from_millis(waited_ms), shared.pool(kind).conn()).await {
             Ok(Ok(conn)) => conn,
             // Connections of a server that was restarted: the long way tries the next one.
             Ok(Err(error)) if is_lost(&error) => return Ok(false),
             Ok(Err(error)) => return Err(map(error)),
-            Err(_) => return Err(shared.no_connection(kind, waited_ms)),
+            Err(_) => return Err(shared.no_begin(kind, waited_ms, false)),
         };
         let now = match &shared.clock {
             OwnershipClock::Database => None,
             OwnershipClock::Given(clock) => Some(clock.now_ms()),
         };
-        let statement = append.bind(sqlx::query(APPEND), now).fetch_one(&mut *conn);
-        match tokio::time::timeout(Duration::from_millis(COMMIT_MAX_MS), statement).await {
-            Ok(Ok(added)) => Ok(super::sql::read::col::<i64>(&added, 0)? == 1),
+        match append.bind(sqlx::query(APPEND), now).fetch_one(&mut conn).await {
+            Ok(added) => Ok(super::sql::read::col::<i64>(&added, 0)? == 1),
             // The row may be stored or not. It has an id, by which the long way finds out.
-            Ok(Err(error)) if is_lost(&error) || is_taken(&error) => Ok(false),
-            Ok(Err(error)) => Err(map(error)),
-            Err(_) => {
-                conn.close_on_drop();
-                Ok(false)
-            }
+            Err(error) if is_lost(&error) || is_taken(&error) => Ok(false),
+            Err(error) => Err(map(error)),
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) type Answer = Result<bool, StoreError>;
 
 /// A write that waits in the queue.
 pub(super) struct Order {
-    append: Append,
+    append: Box<Append>,
     ticket: Arc<Ticket>,
     answer: oneshot::Sender<Answer>,
 }
@@ -135,7 +135,7 @@ impl SqliteStore {
         let ticket = Arc::new(Ticket(AtomicU8::new(WAITING)));
         let waits = Waits(Arc::clone(&ticket));
         let (answer, mut answered) = oneshot::channel();
-        let order = Box::new(Order { append, ticket, answer });
+        let order = Order { append: Box::new(append), ticket, answer };
         let wait = async {
             self.shared.queue.send(Request::Order(order)).await.map_err(|_| closed())?;
             Ok::<_, StoreError>((&mut answered).await)
@@ -165,7 +165,7 @@ impl SqliteStore {
 /// The transaction must be given up.
 pub(super) async fn execute(
     conn: &mut SqliteConnection,
-    orders: &[Box<Order>],
+    orders: &[Order],
     begins: bool,
     now: i64,
 ) -> Result<Vec<bool>, sqlx::Error> {
@@ -183,7 +183,7 @@ pub(super) async fn execute(
 
 async fn message(
     conn: &mut SqliteConnection,
-    chunk: &[Box<Order>],
+    chunk: &[Order],
     bits: u32,
     begins: bool,
     now: i64,

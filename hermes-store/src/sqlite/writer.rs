@@ -57,7 +57,7 @@ pub(super) enum Request {
     /// The connection, for one write.
     Lend(Reply),
     /// A write that the owner does itself.
-    Order(Box<Order>),
+    Order(Order),
     /// To end, after all who asked before.
     Close(oneshot::Sender<()>),
 }
@@ -88,7 +88,7 @@ impl Requests {
     }
 
     /// `first` and the orders that wait right behind it, at most `most`.
-    fn orders(&mut self, first: Box<Order>, most: usize) -> Vec<Box<Order>> {
+    fn orders(&mut self, first: Order, most: usize) -> Vec<Order> {
         let mut orders = vec![first];
         while orders.len() < most {
             match self.waiting() {
@@ -117,7 +117,7 @@ pub(super) struct Writer {
 /// One who waits for the COMMIT.
 enum Member {
     Write(oneshot::Sender<Told>),
-    Order(Box<Order>),
+    Order(Order),
 }
 
 impl Member {
@@ -208,7 +208,7 @@ impl Batch {
     }
 
     /// Does orders behind other members. An error is the end of the batch; these orders then go the long way.
-    async fn execute(&mut self, mut orders: Vec<Box<Order>>, now: i64) -> Result<(), sqlx::Error> {
+    async fn execute(&mut self, mut orders: Vec<Order>, now: i64) -> Result<(), sqlx::Error> {
         orders.retain(|order| order.take());
         let done = orders::execute(&mut *self.conn.lock().await, &orders, false, now).await;
         self.sort(orders, done.as_deref().unwrap_or_default());
@@ -220,7 +220,7 @@ impl Batch {
     }
 
     /// Orders that were plain wait for the COMMIT; the others changed nothing.
-    fn sort(&mut self, orders: Vec<Box<Order>>, plain: &[bool]) {
+    fn sort(&mut self, orders: Vec<Order>, plain: &[bool]) {
         for (at, order) in orders.into_iter().enumerate() {
             match plain.get(at) {
                 Some(true) => self.members.push(Member::Order(order)),
@@ -321,7 +321,7 @@ impl Writer {
     async fn serve_orders(
         &mut self,
         conn: Option<Held>,
-        first: Box<Order>,
+        first: Order,
         closing: &mut Vec<oneshot::Sender<()>>,
     ) -> Option<Held> {
         let orders = self.requests.orders(first, BATCH_MAX_WRITES);
@@ -350,7 +350,7 @@ impl Writer {
     }
 
     /// BEGIN IMMEDIATE with the first orders in one message, as long as somebody waits for them.
-    async fn begin_with(&self, batch: &mut Batch, mut orders: Vec<Box<Order>>) -> Began {
+    async fn begin_with(&self, batch: &mut Batch, mut orders: Vec<Order>) -> Began {
         loop {
             orders.retain(|order| order.take());
             if orders.is_empty() {
