@@ -6,7 +6,7 @@ use std::time::Duration;
 use hermes_store::conformance::{input, new_conversation};
 use hermes_store::{
     ClaimOutcome, ClaimPolicy, ClaimRequest, Fence, IdSource, NewMessage, NewSession, OwnerId, OwnerInfo,
-    PromptSnapshot, Role, Store, TurnId, UuidIds,
+    PromptSnapshot, Role, SessionId, Store, TurnId, UuidIds,
 };
 
 /// Longest wait for something that must come; far above what any test needs.
@@ -46,7 +46,8 @@ pub(crate) async fn converse(store: &Arc<dyn Store>, name: &str, rows: usize) ->
         ClaimRequest { conversation, owner: owner.id, turn: turn.clone(), ttl_ms: 300_000, policy: ClaimPolicy::Any };
     let ClaimOutcome::Turn { fence, .. } = store.claim(claim).await.unwrap() else { panic!("no turn") };
     let session = NewSession {
-        id: ids.session(),
+        // The first session of a conversation has its id.
+        id: SessionId::parse(name).unwrap(),
         parent: None,
         provider: "practice".to_owned(),
         model: "practice-1".to_owned(),
