@@ -23,6 +23,7 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
 use crate::allow_list::FileAllowList;
+use crate::background::Background;
 use crate::clock::TokioClock;
 use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous};
 use crate::doctor;
@@ -84,6 +85,7 @@ pub(crate) struct Parts {
     owner: OnceCell<OwnerInfo>,
     store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
+    background: Background,
 }
 
 /// Something in the configuration that cannot work.
@@ -131,6 +133,7 @@ impl Parts {
             owner: OnceCell::new(),
             store: OnceCell::new(),
             engine: OnceCell::new(),
+            background: Background::default(),
         };
         Ok((parts, hub))
     }
@@ -179,7 +182,15 @@ impl Parts {
 
     /// The store, opened at the first need.
     pub(crate) async fn store(&self) -> Result<Arc<dyn Store>, RpcError> {
-        self.store.get_or_try_init(|| self.open_store()).await.cloned()
+        let open = || async {
+            let store = self.open_store().await?;
+            // A program that runs one command and ends pays nothing for these.
+            if self.overrides.serves_all {
+                self.background.begin(&store, self.hub.committed());
+            }
+            Ok(store)
+        };
+        self.store.get_or_try_init(open).await.cloned()
     }
 
     async fn open_store(&self) -> Result<Arc<dyn Store>, RpcError> {
@@ -379,6 +390,7 @@ impl Parts {
 
     /// Ends what was opened.
     pub(crate) async fn close(&self) {
+        self.background.end().await;
         if let Some(engine) = self.engine.get() {
             engine.shutdown().await;
         }

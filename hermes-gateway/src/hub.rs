@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use hermes_core::{Event, EventSink, People};
 use hermes_store::ConversationId;
 use hermes_tools::{ApprovalAnswer, ApprovalRequest, Approver, Clarifier, ClarifyAnswer, ClarifyQuestion};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Notify, broadcast, oneshot};
 
+use crate::indexer;
 use crate::protocol::ServerMessage;
 
 /// Messages that a client may be behind before it misses some.
@@ -37,16 +38,23 @@ pub(crate) struct Hub {
     /// Open questions by id. Held for map operations only.
     open: Mutex<HashMap<String, Question>>,
     allow_list: Arc<dyn AllowList>,
+    committed: Arc<Notify>,
 }
 
 impl Hub {
     pub(crate) fn new(allow_list: Arc<dyn AllowList>) -> Arc<Self> {
         let (messages, _) = broadcast::channel(CLIENT_BACKLOG_MESSAGES);
-        Arc::new(Self { messages, open: Mutex::new(HashMap::new()), allow_list })
+        Arc::new(Self { messages, open: Mutex::new(HashMap::new()), allow_list, committed: Arc::default() })
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<ServerMessage> {
         self.messages.subscribe()
+    }
+
+    /// Is notified when something that can be searched was committed here. No subscription: one that only looks on
+    /// would count as a client who could be asked.
+    pub(crate) fn committed(&self) -> &Arc<Notify> {
+        &self.committed
     }
 
     fn questions(&self) -> MutexGuard<'_, HashMap<String, Question>> {
@@ -101,6 +109,9 @@ impl Drop for Asked<'_> {
 
 impl EventSink for Hub {
     fn emit(&self, event: Event) {
+        if indexer::is_commit(&event.kind) {
+            self.committed.notify_one();
+        }
         self.send(ServerMessage::Event(event));
     }
 }

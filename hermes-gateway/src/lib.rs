@@ -5,18 +5,23 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+mod background;
 mod care;
 mod clock;
 mod compose;
 pub mod config;
 mod doctor;
+mod housekeeping;
 mod hub;
+mod indexer;
 mod model;
 mod prompt_source;
 pub mod protocol;
 mod service;
 mod sessions;
 pub mod stdio;
+#[cfg(test)]
+mod testing;
 
 pub use clock::TokioClock;
 pub use compose::{Launch, Overrides};

@@ -73,7 +73,8 @@ impl Gateway {
         self.shared.parts.model_line()
     }
 
-    /// Stops what runs, in order: turns leave through their one exit, background processes end, the store is closed.
+    /// Stops what runs, in order: turns leave through their one exit, who looks after the store and background processes
+    /// end, the store is closed.
     pub async fn shutdown(self) {
         self.shared.tasks.close();
         if let Some(engine) = self.shared.parts.engine_if_built() {

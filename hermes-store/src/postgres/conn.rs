@@ -244,6 +244,11 @@ impl Pool {
         self.raw.size()
     }
 
+    /// Whether others have all connections, so that whoever waits for one waits for them and not for the network.
+    pub(super) fn is_all_in_use(&self) -> bool {
+        self.raw.size() >= self.max() && self.raw.num_idle() == 0
+    }
+
     /// Most connections that there may be.
     pub(super) fn max(&self) -> u32 {
         self.raw.options().get_max_connections()
@@ -252,8 +257,8 @@ impl Pool {
     /// A connection, for a write.
     pub(super) async fn conn(&self) -> Result<Conn, sqlx::Error> {
         let raw = match self.raw.acquire().await {
-            // Not one was free, because there is not one: the server cannot be reached.
-            Err(sqlx::Error::PoolTimedOut) if self.raw.size() == 0 => {
+            // There was room for one: the server cannot be reached.
+            Err(sqlx::Error::PoolTimedOut) if !self.is_all_in_use() => {
                 return Err(no_answer(self.raw.options().get_acquire_timeout()));
             }
             acquired => acquired?,

@@ -131,6 +131,8 @@ pub enum OwnershipClock {
 /// How long the server, and after it the client, waits for what, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
+    /// A free connection, also when one must be opened for it. A write waits for as long as its [`Patience`] says.
+    pub acquire_ms: u64,
     /// A wait for a row that another transaction holds.
     pub lock_wait_ms: u64,
     /// A statement.
@@ -148,6 +150,7 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
+            acquire_ms: ACQUIRE_MAX_MS,
             lock_wait_ms: LOCK_WAIT_MAX_MS,
             statement_ms: STATEMENT_MAX_MS,
             idle_in_transaction_ms: IDLE_IN_TRANSACTION_MAX_MS,
@@ -298,10 +301,10 @@ impl Shared {
     /// The error of a write that did not begin in time: there is no server, it does not answer, or others have all
     /// connections.
     fn no_begin(&self, kind: WriteKind, waited_ms: u64, is_sent: bool) -> StoreError {
-        let what = match (is_sent, self.pool(kind).size()) {
+        let what = match (is_sent, self.pool(kind).is_all_in_use()) {
             (true, _) => "no answer",
-            (false, 0) => "no connection",
-            (false, _) => return StoreError::Busy { waited_ms },
+            (false, false) => "no connection",
+            (false, true) => return StoreError::Busy { waited_ms },
         };
         StoreError::Unavailable { detail: format!("{} gave {what} in {waited_ms} ms", self.shown) }
     }
@@ -323,7 +326,8 @@ impl PostgresStore {
         let of_work = timeouts.of_statement(timeouts.statement_ms);
         // A statement about leases concerns one row, so that it takes as long as that row is held.
         let of_leases = timeouts.of_statement(timeouts.lock_wait_ms.min(timeouts.statement_ms));
-        let pool = move |connections: u32| pool(connections, Arc::clone(&settings), connect.clone());
+        let acquire = Duration::from_millis(timeouts.acquire_ms);
+        let pool = move |connections: u32| pool(connections, acquire, Arc::clone(&settings), connect.clone());
         let work = Pool::new(pool(options.connections.max(1)), of_work);
         let leases = Pool::new(pool(LEASE_CONNECTIONS), of_leases);
         let tell = Pool::new(pool(TELL_CONNECTIONS), of_leases);
@@ -434,11 +438,11 @@ fn settings(schema: &str, timeouts: Timeouts) -> String {
     )
 }
 
-fn pool(connections: u32, settings: Arc<str>, connect: PgConnectOptions) -> PgPool {
+fn pool(connections: u32, acquire: Duration, settings: Arc<str>, connect: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(connections)
         .min_connections(0)
-        .acquire_timeout(Duration::from_millis(ACQUIRE_MAX_MS))
+        .acquire_timeout(acquire)
         .idle_timeout(Duration::from_millis(IDLE_MAX_MS))
         .max_lifetime(None)
         .test_before_acquire(false)

@@ -63,7 +63,6 @@ impl WriteTx {
     }
 
     async fn try_open(shared: &Shared, pool: &Pool, is_sent: &AtomicBool) -> Result<(Conn, i64), sqlx::Error> {
-        is_sent.store(false, Ordering::Relaxed);
         let mut conn = pool.conn().await?;
         is_sent.store(true, Ordering::Relaxed);
         conn.begin(BEGIN).await?;

@@ -1,10 +1,18 @@
 //! A network that swallows what it is given: nobody is told, and nobody waits for ever.
 
 use super::*;
+use hermes_store::Patience;
 
 /// Short ones, for a test that has no minute.
 fn impatient() -> Timeouts {
-    Timeouts { statement_ms: 1_000, answer_ms: 500, commit_ms: 1_000, listen_test_ms: 300, ..Timeouts::default() }
+    Timeouts {
+        acquire_ms: 5_000,
+        statement_ms: 1_000,
+        answer_ms: 500,
+        commit_ms: 1_000,
+        listen_test_ms: 300,
+        ..Timeouts::default()
+    }
 }
 
 /// What a call may say whose COMMIT was not sent.
@@ -29,8 +37,11 @@ where
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_network_swallows_everything_ends_as_unavailable_and_changes_nothing() {
     let schema = TestSchema::new();
+    // The tables are made with more patience.
+    connect(schema.options()).await.close().await;
     let proxy = Proxy::before(&url()).await;
-    let options = PostgresOptions { url: proxy.url(), timeouts: impatient(), ..schema.options() };
+    let patience = Patience::default().scaled_down(20);
+    let options = PostgresOptions { url: proxy.url(), timeouts: impatient(), patience, ..schema.options() };
     let store = connect(options).await;
     let (fence, turn) = holding(&store, "a").await;
     let never = row("never");
@@ -60,6 +71,7 @@ async fn a_call_whose_network_swallows_everything_ends_as_unavailable_and_change
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_is_swallowed_leaves_the_change_unknown_and_a_repetition_harmless() {
     let schema = TestSchema::new();
+    connect(schema.options()).await.close().await;
     let proxy = Proxy::before(&url()).await;
     let store = connect(PostgresOptions { url: proxy.url(), timeouts: impatient(), ..schema.options() }).await;
     let (fence, turn) = holding(&store, "a").await;
