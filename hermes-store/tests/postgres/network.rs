@@ -76,11 +76,13 @@ async fn a_commit_whose_answer_is_swallowed_leaves_the_change_unknown_and_a_repe
     let store = connect(PostgresOptions { url: proxy.url(), timeouts: impatient(), ..schema.options() }).await;
     let (fence, turn) = holding(&store, "a").await;
     let written = row("once");
+    // Two rows: one alone is a statement of its own, without a COMMIT.
+    let rows = vec![written.clone(), row("and more")];
     proxy.set(Network::SwallowAtCommit);
-    let write = store.append(&fence, &turn, vec![written.clone()], None);
+    let write = store.append(&fence, &turn, rows.clone(), None);
     let unknown = tokio::time::timeout(PATIENCE, write).await.expect("it must end");
     assert!(matches!(unknown, Err(StoreError::CommitUnknown)), "{unknown:?}");
-    at_last(|| store.append(&fence, &turn, vec![written.clone()], None)).await;
+    at_last(|| store.append(&fence, &turn, rows.clone(), None)).await;
     let rows = store.messages(&conversation(), View::Model, MessagePage::default()).await.unwrap();
     assert_eq!(rows.iter().filter(|row| row.id == written.id).count(), 1);
     tokio::time::timeout(PATIENCE, store.close()).await.expect("it must end");
