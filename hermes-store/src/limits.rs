@@ -230,7 +230,13 @@ pub const CHECK_PAGE_PROMPTS: usize = 100;
 pub const VACUUM_FREE_PERCENT: u64 = 25;
 /// Time between two vacuums that nobody forces: 30 days (the Python program's limit).
 pub const VACUUM_EVERY_MS: u64 = 30 * 86_400_000;
-/// What a restore adds to every counter: far above anything that the lost store can have counted since its backup.
+/// Where a restore lets counters begin, for each millisecond since the Unix epoch: more than any counter can grow in one
+/// (a disk commits a few times in a millisecond).
+pub const RESTORE_COUNTS_PER_MS: i64 = 1_000;
+/// Where a restore lets counters begin at most: half of the numbers that every JSON parser reads exactly (2^53).
+pub const RESTORE_COUNT_MAX: i64 = 1 << 52;
+/// What a restore adds to a counter that is above that: far above anything that the lost store can have counted since
+/// its backup.
 pub const RESTORE_COUNTER_STEP: i64 = 1_000_000_000;
 /// Conversations of a lost store whose counters a restore reads in one page.
 pub const RESTORE_PAGE_ROWS: i64 = 1_000;

@@ -1,13 +1,26 @@
 //! Care of a SQLite file: backup, restore, check, vacuum.
 //!
-//! A restored store must never hand out a token or a generation that the lost one has handed out (I08): whoever still
-//! holds one would be believed. How far the lost store came can be read from its file, if that is readable; a step far
-//! above anything that a store can count is added in any case ([`RESTORE_COUNTER_STEP`]), and a floor for conversations
-//! that only the lost store knew.
+//! A restored store must never hand out a token or a generation that a lost one has handed out (I08): whoever still
+//! holds one would be believed. Its counters, and those of everything that only a lost store knew, go on from the time:
+//! [`RESTORE_COUNTS_PER_MS`] for each millisecond since the Unix epoch. No counter grows so fast, so that all that was
+//! ever handed out is below, by this store, by the lost one, and by those that were restored and lost in between, even if
+//! one backup is restored again and again and no lost file can be read. Should a clock have been set back, the time of
+//! the last change of the lost file is taken; a counter that is above that too goes on a step further
+//! ([`RESTORE_COUNTER_STEP`]). How far the lost store came is read from its file, if that is readable.
 //!
 //! What waited to be run when the backup was made may have been run since (I01, I14): it is not run again by itself.
+//!
+//! A platform sends a message again that it believes unanswered (I05). Which messages the lost store had received is read
+//! from its file, if that is readable, and how far it came with them decides:
+//!
+//! | the input in the lost store | its receipt | a redelivery |
+//! |---|---|---|
+//! | is over | is kept, with its outcome | runs nothing: the answer was given |
+//! | was begun, or is unknown | is kept, as interrupted | runs nothing: it may have had effects that no backup takes back |
+//! | was queued | is not kept | runs: it never began, and is lost with its file |
+//! | none: a command that moved a route | is not kept | moves the route: what it did is lost with its file |
 
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +33,10 @@ use super::errors::{is_busy, map};
 use super::schema;
 use super::write::LOCK_WAIT_MS;
 use crate::error::StoreError;
-use crate::limits::{RESTORE_COUNTER_STEP, RESTORE_PAGE_ROWS, VACUUM_EVERY_MS, VACUUM_FREE_PERCENT};
+use crate::limits::{
+    RESTORE_COUNT_MAX, RESTORE_COUNTER_STEP, RESTORE_COUNTS_PER_MS, RESTORE_PAGE_ROWS, VACUUM_EVERY_MS,
+    VACUUM_FREE_PERCENT,
+};
 use crate::maintenance::{CheckDepth, CheckReport, VacuumOutcome};
 use crate::rules::{invalid, ms};
 
@@ -47,8 +63,11 @@ const NOTE_VACUUM: &str = "INSERT INTO maintenance (name, done_ms) VALUES ('vacu
 pub struct RestoreReport {
     /// Where the file that was there is now; none when there was none.
     pub replaced: Option<PathBuf>,
-    /// Whether the counters of that file could be read.
+    /// Whether that file could be read: how far its counters came, and which messages it had received.
     pub read_counters: bool,
+    /// Messages that only that file had received: a platform that sends one again runs nothing.
+    #[serde(default)]
+    pub receipts: u64,
     /// Inputs that waited to be run and were cancelled.
     pub cancelled: u64,
     /// Inputs that were at work and must be resolved by a person.
@@ -253,24 +272,61 @@ const RAISE_TO: &str = "INSERT INTO tombstones (id, token, generation, seq, plac
 /// The floor of conversations that nobody here has ever heard of.
 const FLOOR: &str = "INSERT INTO tombstones (id, token, generation, seq, place) VALUES ('*', 0, 0, 0, 0) \
      ON CONFLICT (id) DO NOTHING";
-const RAISE_TOMBSTONES: &str = "UPDATE tombstones SET token = token + $1, generation = generation + $1, seq = seq + $1, \
-     place = place + $1";
-/// $1 is the step, $2 the time. Nobody holds a lease in a store that was just restored.
+/// $1 is the floor of every counter, $2 what is added to one that is above it.
+const RAISE_TOMBSTONES: &str = "UPDATE tombstones SET token = MAX($1, token + $2 * (token >= $1)), \
+     generation = MAX($1, generation + $2 * (generation >= $1)), seq = MAX($1, seq + $2 * (seq >= $1)), \
+     place = MAX($1, place + $2 * (place >= $1))";
+/// After the tombstones, whose counters are above everything now. $3 is the time. Nobody holds a lease in a store that
+/// was just restored.
 const RAISE_CONVERSATIONS: &str = "UPDATE conversations SET \
-     token = MAX(token, COALESCE((SELECT t.token FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
-     generation = MAX(generation, COALESCE((SELECT t.generation FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
-     seq = MAX(seq, COALESCE((SELECT t.seq FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
-     place = MAX(place, COALESCE((SELECT t.place FROM tombstones t WHERE t.id = conversations.id), 0)) + $1, \
-     revision = revision + $1, lease_owner = NULL, lease_expires_ms = 0, freed_ms = $2, open_turn = NULL";
+     token = MAX($1, token + $2 * (token >= $1), COALESCE((SELECT t.token FROM tombstones t \
+     WHERE t.id = conversations.id), 0)), \
+     generation = MAX($1, generation + $2 * (generation >= $1), COALESCE((SELECT t.generation FROM tombstones t \
+     WHERE t.id = conversations.id), 0)), \
+     seq = MAX($1, seq + $2 * (seq >= $1), COALESCE((SELECT t.seq FROM tombstones t WHERE t.id = conversations.id), 0)), \
+     place = MAX($1, place + $2 * (place >= $1), COALESCE((SELECT t.place FROM tombstones t \
+     WHERE t.id = conversations.id), 0)), \
+     revision = MAX($1, revision + $2 * (revision >= $1)), \
+     lease_owner = NULL, lease_expires_ms = 0, freed_ms = $3, open_turn = NULL";
 const RAISE_OTHERS: &[&str] = &[
-    "UPDATE routes SET generation = generation + $1",
-    "UPDATE compression_locks SET token = token + $1",
+    "UPDATE routes SET generation = MAX($1, generation + $2 * (generation >= $1))",
+    "UPDATE compression_locks SET token = MAX($1, token + $2 * (token >= $1))",
     // Also when the backup has none: the lost store may have begun to count.
-    "INSERT INTO worker_generations (singleton, generation) VALUES (1, $1) \
-     ON CONFLICT (singleton) DO UPDATE SET generation = generation + $1",
+    "INSERT INTO worker_generations (singleton, generation) VALUES (1, $1) ON CONFLICT (singleton) \
+     DO UPDATE SET generation = MAX($1, generation + $2 * (generation >= $1))",
     "INSERT INTO runtime_epoch (singleton, epoch, instance, begun_ms) VALUES (1, $1, 'restore', 0) \
-     ON CONFLICT (singleton) DO UPDATE SET epoch = epoch + $1",
+     ON CONFLICT (singleton) DO UPDATE SET epoch = MAX($1, epoch + $2 * (epoch >= $1))",
 ];
+/// Counters of a lost store that belong to no conversation, each with the statement that carries it over.
+const SINGLE_COUNTERS: &[(&str, &str)] = &[
+    (
+        "SELECT COALESCE(MAX(generation), 0) FROM worker_generations",
+        "INSERT INTO worker_generations (singleton, generation) VALUES (1, $1) ON CONFLICT (singleton) \
+         DO UPDATE SET generation = MAX(generation, excluded.generation)",
+    ),
+    (
+        "SELECT COALESCE(MAX(epoch), 0) FROM runtime_epoch",
+        "INSERT INTO runtime_epoch (singleton, epoch, instance, begun_ms) VALUES (1, $1, 'restore', 0) \
+         ON CONFLICT (singleton) DO UPDATE SET epoch = MAX(epoch, excluded.epoch)",
+    ),
+    // Locks of sessions that only the lost store knew begin above the floor of tokens.
+    (
+        "SELECT COALESCE(MAX(token), 0) FROM compression_locks",
+        "INSERT INTO tombstones (id, token, generation, seq, place) VALUES ('*', $1, 0, 0, 0) \
+         ON CONFLICT (id) DO UPDATE SET token = MAX(token, excluded.token)",
+    ),
+    ("SELECT COALESCE(MAX(token), 0) FROM compression_locks", "UPDATE compression_locks SET token = MAX(token, $1)"),
+];
+/// What a lost store had received, but for commands and for inputs that had not begun. See the module for why.
+const LOST_RECEIPTS: &str = "SELECT r.id, r.account, r.chat, r.ref_kind, r.ref_id, r.conversation_id, r.admission_id, \
+     COALESCE(a.seq, r.seq), CASE WHEN a.status IN ('started', 'unknown') THEN 'interrupted' \
+     ELSE COALESCE(a.outcome, r.outcome) END, COALESCE(a.generation, r.generation), COALESCE(a.turn_id, r.turn_id), \
+     r.digest, r.last_digest, r.edits, r.received_ms FROM inbound_receipts r LEFT JOIN admissions a \
+     ON a.id = r.admission_id WHERE r.id > $1 AND r.admission_id IS NOT NULL AND (a.id IS NULL OR a.status <> 'queued') \
+     ORDER BY r.id LIMIT $2";
+const KEEP_RECEIPT: &str = "INSERT INTO inbound_receipts (id, account, chat, ref_kind, ref_id, conversation_id, \
+     admission_id, seq, outcome, generation, turn_id, digest, last_digest, edits, received_ms) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) ON CONFLICT (id) DO NOTHING";
 /// What is written beside everything whose fate a restore leaves open.
 const RESTORED: &str = "the store was restored from a backup; what happened after it is not known";
 /// $1 is the time, $2 the reason. May have been sent since: nothing is sent a second time unasked.
@@ -323,14 +379,66 @@ async fn raise_to(lost: &mut SqliteConnection, conn: &mut SqliteConnection) -> R
             .execute(&mut *conn)
             .await?;
     }
+    for (count, raise) in SINGLE_COUNTERS {
+        let count: i64 = sqlx::query_scalar(*count).fetch_one(&mut *lost).await?;
+        sqlx::query(*raise).bind(count).execute(&mut *conn).await?;
+    }
     Ok(())
+}
+
+/// Carries over which messages the lost store had received; returns how many.
+async fn keep_receipts(lost: &mut SqliteConnection, conn: &mut SqliteConnection) -> Result<u64, sqlx::Error> {
+    let (mut after, mut kept) = (String::new(), 0);
+    loop {
+        let rows = sqlx::query(LOST_RECEIPTS).bind(&after).bind(RESTORE_PAGE_ROWS).fetch_all(&mut *lost).await?;
+        let Some(last) = rows.last() else { return Ok(kept) };
+        after = last.try_get(0)?;
+        for row in &rows {
+            let mut keep = sqlx::query(KEEP_RECEIPT);
+            for at in [0, 1, 2, 3, 4, 5, 6] {
+                keep = keep.bind(row.try_get::<Option<String>, _>(at)?);
+            }
+            keep = keep.bind(row.try_get::<Option<i64>, _>(7)?).bind(row.try_get::<Option<String>, _>(8)?);
+            keep = keep.bind(row.try_get::<Option<i64>, _>(9)?);
+            for at in [10, 11, 12] {
+                keep = keep.bind(row.try_get::<Option<String>, _>(at)?);
+            }
+            keep = keep.bind(row.try_get::<i64, _>(13)?).bind(row.try_get::<i64, _>(14)?);
+            kept += keep.execute(&mut *conn).await?.rows_affected();
+        }
+    }
+}
+
+/// Raises every counter above all that was ever handed out.
+async fn raise_all(conn: &mut SqliteConnection, floor: i64, now_ms: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(FLOOR).execute(&mut *conn).await?;
+    for statement in std::iter::once(&RAISE_TOMBSTONES).chain(RAISE_OTHERS) {
+        sqlx::query(*statement).bind(floor).bind(RESTORE_COUNTER_STEP).execute(&mut *conn).await?;
+    }
+    let raise = sqlx::query(RAISE_CONVERSATIONS).bind(floor).bind(RESTORE_COUNTER_STEP).bind(now_ms);
+    raise.execute(conn).await?;
+    Ok(())
+}
+
+/// Below which no counter of a restored store may begin, given the latest time that is known.
+fn floor_at(latest_ms: i64) -> i64 {
+    latest_ms.max(0).saturating_mul(RESTORE_COUNTS_PER_MS).min(RESTORE_COUNT_MAX)
+}
+
+/// When a store's file or its log was changed last, in milliseconds since the Unix epoch; 0 when there is none.
+fn changed_ms(path: &Path) -> i64 {
+    let changed = |path: PathBuf| {
+        let found = std::fs::metadata(path).ok()?;
+        Some(found.mtime().saturating_mul(1_000).saturating_add(found.mtime_nsec() / 1_000_000))
+    };
+    [path.to_owned(), beside(path, "-wal")].into_iter().filter_map(changed).max().unwrap_or(0)
 }
 
 /// Makes a copy of a backup into a store that may follow a lost one.
 async fn prepare(
     file: &Path,
     lost: Option<&mut SqliteConnection>,
-    now_ms: i64,
+    (now_ms, floor): (i64, i64),
     report: &mut RestoreReport,
 ) -> Result<(), StoreError> {
     let options = connect(file).journal_mode(SqliteJournalMode::Delete);
@@ -347,15 +455,13 @@ async fn prepare(
     schema::migrate(&mut conn, now_ms).await?;
     let mut tx = conn.begin().await.map_err(map)?;
     if let Some(lost) = lost {
-        // A store that is too damaged to be read is what restores are for; the step covers it.
-        report.read_counters = raise_to(lost, &mut tx).await.is_ok();
+        // A store that is too damaged to be read is what restores are for; the floor covers its counters.
+        let raised = raise_to(lost, &mut tx).await.is_ok();
+        let kept = keep_receipts(lost, &mut tx).await;
+        report.read_counters = raised && kept.is_ok();
+        report.receipts = kept.unwrap_or(0);
     }
-    sqlx::query(FLOOR).execute(&mut *tx).await.map_err(map)?;
-    let raise = sqlx::query(RAISE_CONVERSATIONS).bind(RESTORE_COUNTER_STEP).bind(now_ms);
-    raise.execute(&mut *tx).await.map_err(map)?;
-    for statement in std::iter::once(&RAISE_TOMBSTONES).chain(RAISE_OTHERS) {
-        sqlx::query(*statement).bind(RESTORE_COUNTER_STEP).execute(&mut *tx).await.map_err(map)?;
-    }
+    raise_all(&mut tx, floor, now_ms).await.map_err(map)?;
     let mut doubt = async |statement| {
         let done = sqlx::query(statement).bind(now_ms).bind(RESTORED).execute(&mut *tx).await;
         done.map(|done| done.rows_affected()).map_err(map)
@@ -440,6 +546,9 @@ pub async fn restore(backup: &Path, store: &Path, now_ms: i64) -> Result<Restore
 
 async fn restore_to(partial: &Path, store: &Path, now_ms: i64) -> Result<RestoreReport, StoreError> {
     let mut report = RestoreReport::default();
+    let path = store.to_owned();
+    // Before the file is opened, which changes it.
+    let changed_ms = blocking(move || Ok(changed_ms(&path))).await?;
     let is_there = tokio::fs::try_exists(store).await.map_err(|error| io(store, &error))?;
     // Held until the new file is in its place.
     let mut lost = match is_there {
@@ -451,7 +560,7 @@ async fn restore_to(partial: &Path, store: &Path, now_ms: i64) -> Result<Restore
         },
         false => None,
     };
-    prepare(partial, lost.as_mut(), now_ms, &mut report).await?;
+    prepare(partial, lost.as_mut(), (now_ms, floor_at(now_ms.max(changed_ms))), &mut report).await?;
     let (from, to) = (partial.to_owned(), store.to_owned());
     report.replaced = blocking(move || replace(&from, &to, now_ms)).await?;
     if let Some(lost) = lost {

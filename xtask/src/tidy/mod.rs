@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::{codegen, shell};
 
+mod behaviours;
 pub(crate) mod codes;
 mod invariants;
 mod layers;
@@ -65,7 +66,8 @@ impl fmt::Display for Finding {
 type Check = fn(&[TextFile]) -> Vec<Finding>;
 
 /// Every rule that fails the command.
-const CHECKS: &[Check] = &[layers::check, names::check, text::check, codes::check, invariants::check, codegen::check];
+const CHECKS: &[Check] =
+    &[layers::check, names::check, text::check, codes::check, invariants::check, behaviours::check, codegen::check];
 
 /// Checks the tree. Findings go to the standard output, notes and counts to the standard error.
 ///
