@@ -108,6 +108,7 @@ impl Engine {
                 clock,
                 ids: Arc::new(UuidIds),
                 owner,
+                fallbacks: Vec::new(),
                 context: Arc::new(SummaryEngine::default()),
                 settings: EngineSettings::default(),
             },
@@ -116,6 +117,13 @@ impl Engine {
 }
 
 impl EngineBuilder {
+    /// With one model more that stands in when those before it give no answer.
+    #[must_use]
+    pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
+        self.parts.fallbacks.push(model);
+        self
+    }
+
     /// With these tools.
     #[must_use]
     pub fn tools(mut self, tools: ToolHost) -> Self {

@@ -26,6 +26,7 @@ use crate::input::Input;
 use crate::limits;
 use crate::persist::persist;
 use crate::recovery::Recovery;
+use crate::route::Routes;
 use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
@@ -104,6 +105,8 @@ pub struct EngineParts {
     pub store: Arc<dyn Store>,
     /// The model that turns talk to.
     pub model: Arc<dyn ChatModel>,
+    /// Models that stand in for it when it gives no answer, in their order.
+    pub fallbacks: Vec<Arc<dyn ChatModel>>,
     /// Everything about tools.
     pub tools: ToolHost,
     /// Where prompts come from.
@@ -193,6 +196,9 @@ impl Submission {
 pub(crate) struct Inner {
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn ChatModel>,
+    fallbacks: Vec<Arc<dyn ChatModel>>,
+    /// Which routes rest. Held for one look or change, never over an await.
+    routes: Mutex<Routes>,
     pub tools: ToolHost,
     pub prompt: Arc<dyn PromptSource>,
     events: Arc<dyn EventSink>,
@@ -213,6 +219,17 @@ pub(crate) struct Inner {
 impl Inner {
     pub(crate) fn emit(&self, event: Event) {
         self.events.emit(event);
+    }
+
+    /// Which routes rest.
+    pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
+        lock(&self.routes)
+    }
+
+    /// The model of a route.
+    pub(crate) fn model_at(&self, route: usize) -> Arc<dyn ChatModel> {
+        let fallback = route.checked_sub(1).and_then(|at| self.fallbacks.get(at));
+        fallback.unwrap_or(&self.model).clone()
     }
 
     pub(crate) fn ids(&self) -> &dyn IdSource {
@@ -338,7 +355,9 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Self {
         let inner = Inner {
             store: parts.store,
+            routes: Mutex::new(Routes::new(parts.fallbacks.len() + 1)),
             model: parts.model,
+            fallbacks: parts.fallbacks,
             tools: parts.tools,
             prompt: parts.prompt,
             events: parts.events,
@@ -601,9 +620,12 @@ impl Engine {
         let deadline_ms = settings.turn_deadline_ms.map(time);
         let watched = inner.tools.people.watching(fence.conversation());
         let hard_stop = settings.guardrail_hard_stop.unwrap_or(!watched);
+        let route = inner.routes().first(begun_ms);
         Turn {
             engine: inner,
-            model: inner.model.clone(),
+            model: inner.model_at(route),
+            route,
+            refused: false,
             fence,
             id,
             admission,

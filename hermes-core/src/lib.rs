@@ -26,6 +26,7 @@ mod prompt;
 mod recovery;
 mod repetition;
 mod retry;
+mod route;
 mod seams;
 mod shown;
 mod stop;

@@ -1,5 +1,11 @@
 //! Every limit of the engine, with its unit last in its name.
 
+/// Tries of a model that is overloaded or silent, before another one stands in (the Python program's number).
+pub const OVERLOAD_ATTEMPTS: u32 = 2;
+/// First rest of a route whose provider has had enough of us, in milliseconds; doubled each time.
+pub const COOLDOWN_BASE_MS: u64 = 60_000;
+/// Longest rest of a route, in milliseconds.
+pub const COOLDOWN_MAX_MS: u64 = 4 * 60 * 60 * 1_000;
 /// Attempts at one request before the turn gives up: the first and three more (`agent.api_max_retries`).
 pub const REQUEST_ATTEMPTS_MAX: u32 = 4;
 /// First wait before a request is tried again; doubles with every attempt (engine reference, 8.2).

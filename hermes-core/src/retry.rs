@@ -3,7 +3,7 @@
 use hermes_providers::{ErrorClass, ProviderError};
 
 use crate::end::EndReason;
-use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, RETRY_AFTER_CAP_MS};
+use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) enum Decision {
         /// Tokens.
         max_output_tokens: u64,
     },
+    /// Let another model stand in; when there is none after all, give up for this reason.
+    FallBack(EndReason),
     /// Give up for this reason.
     End(EndReason),
 }
@@ -31,24 +33,28 @@ pub(crate) struct Attempt {
     pub max: u32,
     /// Whether the output cap was lowered before.
     pub output_lowered: bool,
+    /// Whether another route may be asked.
+    pub may_fall_back: bool,
     /// 0 to 1,000: what part of the random half of a wait is taken.
     pub jitter_permille: u64,
 }
 
-/// Decides.
+/// Decides. A model that cannot answer at all is left at once; one that is only tired of us is not waited for while
+/// another is there; one that is overloaded gets a second try; the others are left when their tries are used up.
 pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
     let give_up = match error.class {
-        ErrorClass::Auth => return Decision::End(EndReason::AuthFailed),
-        ErrorClass::Billing => return Decision::End(EndReason::BillingFailed),
-        ErrorClass::ModelNotFound => return Decision::End(EndReason::ModelNotFound),
-        ErrorClass::ContentPolicy => return Decision::End(EndReason::ContentBlocked),
-        ErrorClass::BadRequest | ErrorClass::Blocked => return Decision::End(EndReason::RequestRefused),
+        ErrorClass::Auth => return attempt.leave(EndReason::AuthFailed),
+        ErrorClass::Billing => return attempt.leave(EndReason::BillingFailed),
+        ErrorClass::ModelNotFound => return attempt.leave(EndReason::ModelNotFound),
+        ErrorClass::ContentPolicy => return attempt.leave(EndReason::ContentBlocked),
+        ErrorClass::BadRequest | ErrorClass::Blocked => return attempt.leave(EndReason::RequestRefused),
+        ErrorClass::Certificate | ErrorClass::Configuration => return attempt.leave(EndReason::Misconfigured),
+        // The history is to be shortened, whoever is asked.
         ErrorClass::ContextOverflow | ErrorClass::PayloadTooLarge => {
             return Decision::End(EndReason::ContextOverflow);
         }
         // The same answer would be as large again.
         ErrorClass::Limit => return Decision::End(EndReason::OutputTruncated),
-        ErrorClass::Certificate | ErrorClass::Configuration => return Decision::End(EndReason::Misconfigured),
         ErrorClass::OutputCap => {
             return match error.output_limit {
                 Some(limit) if limit > 0 && !attempt.output_lowered => {
@@ -66,14 +72,26 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         | ErrorClass::Incomplete
         | ErrorClass::BadResponse => EndReason::RetriesExhausted,
     };
-    if attempt.number >= attempt.max {
-        return Decision::End(give_up);
+    let patience = match error.class {
+        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit => 1,
+        ErrorClass::Overloaded | ErrorClass::Timeout => OVERLOAD_ATTEMPTS,
+        _ => attempt.max,
+    };
+    if attempt.number >= attempt.max || (attempt.may_fall_back && attempt.number >= patience) {
+        return attempt.leave(give_up);
     }
     match error.retry_after_ms {
         // Longer than anybody sits in front of a screen: say so now, do not sleep.
-        Some(ms) if ms > RETRY_AFTER_CAP_MS => Decision::End(EndReason::RetriesExhausted),
+        Some(ms) if ms > RETRY_AFTER_CAP_MS => attempt.leave(EndReason::RetriesExhausted),
         Some(ms) => Decision::Retry { wait_ms: ms },
         None => Decision::Retry { wait_ms: backoff_ms(attempt.number, attempt.jitter_permille) },
+    }
+}
+
+impl Attempt {
+    /// To another route where there is one, else to the end.
+    fn leave(self, reason: EndReason) -> Decision {
+        if self.may_fall_back { Decision::FallBack(reason) } else { Decision::End(reason) }
     }
 }
 
@@ -88,7 +106,7 @@ mod tests {
     use super::*;
 
     fn attempt(number: u32) -> Attempt {
-        Attempt { number, max: 4, output_lowered: false, jitter_permille: 0 }
+        Attempt { number, max: 4, output_lowered: false, may_fall_back: false, jitter_permille: 0 }
     }
 
     #[test]
@@ -136,6 +154,39 @@ mod tests {
         assert_eq!(decide(&error, attempt(1)), Decision::Retry { wait_ms: 7_000 });
         error.retry_after_ms = Some(RETRY_AFTER_CAP_MS + 1);
         assert_eq!(decide(&error, attempt(1)), Decision::End(EndReason::RetriesExhausted));
+    }
+
+    #[test]
+    fn every_class_has_its_moment_for_another_route() {
+        use ErrorClass as C;
+        let table = [
+            (C::Auth, Some(1)),
+            (C::Billing, Some(1)),
+            (C::ModelNotFound, Some(1)),
+            (C::ContentPolicy, Some(1)),
+            (C::BadRequest, Some(1)),
+            (C::Blocked, Some(1)),
+            (C::Certificate, Some(1)),
+            (C::Configuration, Some(1)),
+            (C::RateLimit, Some(1)),
+            (C::UpstreamRateLimit, Some(1)),
+            (C::Overloaded, Some(2)),
+            (C::Timeout, Some(2)),
+            (C::ServerError, Some(4)),
+            (C::Incomplete, Some(4)),
+            (C::BadResponse, Some(4)),
+            (C::ContextOverflow, None),
+            (C::PayloadTooLarge, None),
+            (C::Limit, None),
+        ];
+        for (class, left_at) in table {
+            let error = ProviderError::new(class, "x");
+            let left = (1..=4).find(|number| {
+                let attempt = Attempt { may_fall_back: true, ..attempt(*number) };
+                matches!(decide(&error, attempt), Decision::FallBack(_))
+            });
+            assert_eq!(left, left_at, "{class:?}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Turn<'_> {
         self.persist(|| self.engine.store.append(&self.fence, &self.id, vec![nudge.clone()], None)).await?;
         self.history.push(message);
         for _ in 0..SUMMARY_ATTEMPTS_MAX {
-            let mut completion = self.request().await?.completion;
+            let mut completion = self.answer_of_any().await?.completion;
             if !completion.calls.is_empty() {
                 // Opaque state may speak of the calls; a message without them goes without it.
                 completion.calls.clear();

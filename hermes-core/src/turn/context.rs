@@ -63,7 +63,8 @@ impl Turn<'_> {
     async fn open_session(&mut self, tools: PromptSnapshot) -> Result<(), Ending> {
         let cwd = self.engine.tools.cwd.clone();
         let prompt = self.build_prompt(cwd.as_deref()).await;
-        let info = self.model.info();
+        // The chosen model, also while another stands in for it.
+        let info = self.engine.model.info();
         let session = NewSession {
             id: self.fence.conversation().first_session(),
             parent: None,
@@ -93,7 +94,7 @@ impl Turn<'_> {
         let prompt = self.store(self.engine.store.prompt(&session.prompt).await)?;
         self.system = prompt.bytes().clone();
         self.session = Some(session.id.clone());
-        let info = self.model.info();
+        let info = self.engine.model.info();
         let mut changes = Vec::new();
         if (session.provider.as_str(), session.model.as_str()) != (info.provider.as_str(), info.model.as_str()) {
             let (was, is) =

@@ -1,7 +1,7 @@
 //! One turn: phases with one exit.
 //!
 //! ```text
-//! context -> loop { step of the budget -> steer -> request (retry) -> normalise -> round (record, execute, settle) | answer }
+//! context -> loop { step of the budget -> steer -> request (retry, fallback) -> normalise -> round (record, execute, settle) | answer }
 //!         -> finalize
 //! ```
 //!
@@ -12,6 +12,7 @@ mod answer;
 mod closing;
 mod compress;
 mod context;
+mod fallback;
 mod finalize;
 mod keeper;
 pub(crate) mod recover;
@@ -131,7 +132,12 @@ pub(crate) struct TurnTools {
 /// One turn at work.
 pub(crate) struct Turn<'e> {
     pub engine: &'e Inner,
+    /// The model of the route.
     pub model: Arc<dyn ChatModel>,
+    /// The route that is asked: 0 is the chosen model, the others stand in for it.
+    pub route: usize,
+    /// A provider has refused to speak of this.
+    pub refused: bool,
     pub fence: Fence,
     pub id: TurnId,
     pub admission: AdmissionRecord,
@@ -198,8 +204,7 @@ impl Turn<'_> {
                 return self.closing_summary().await;
             }
             self.take_steers().await?;
-            self.preflight().await?;
-            let answer = self.request().await?;
+            let answer = self.answer_of_any().await?;
             if let Some(ending) = self.take_answer(answer).await? {
                 return Ok(ending);
             }

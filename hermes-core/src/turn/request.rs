@@ -14,6 +14,7 @@ use crate::retry::{self, Attempt, Decision};
 use crate::shown::{Shown, Step};
 use crate::tokens::Anchor;
 use crate::turn::compress::Trigger;
+use crate::turn::fallback::Asked;
 use crate::turn::{Ending, Turn};
 
 /// An answer, and what is known beside it.
@@ -31,15 +32,15 @@ enum Failure {
 }
 
 impl Turn<'_> {
-    /// Asks the model, with retries.
-    pub(crate) async fn request(&mut self) -> Result<Answer, Ending> {
+    /// Asks the model, with retries. When it gives no answer and another may, says which.
+    pub(crate) async fn request(&mut self) -> Result<Asked, Ending> {
         let mut shown = std::mem::take(&mut self.shown);
         let answer = self.ask(&mut shown).await;
         self.shown = shown;
         answer
     }
 
-    async fn ask(&mut self, shown: &mut Shown) -> Result<Answer, Ending> {
+    async fn ask(&mut self, shown: &mut Shown) -> Result<Asked, Ending> {
         let mut request = self.build_request();
         let mut output_lowered = false;
         let mut broke_off = false;
@@ -53,23 +54,42 @@ impl Turn<'_> {
                     let silent = completion.text.trim().is_empty();
                     let input = completion.usage.and_then(|usage| usage.input_total());
                     self.anchor = input.map(|input| Anchor { messages: request.messages.len(), input });
-                    return Ok(Answer { completion, shown_before: silent && broke_off });
+                    return Ok(Asked::Answer(Answer { completion, shown_before: silent && broke_off }));
                 }
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(shown)),
                 Err(Failure::Looping) => return Err(Ending::looping()),
                 // Some servers say nothing in words of their own: it is an answer all the same.
                 Err(Failure::Provider(error)) if error.class == ErrorClass::EmptyResponse => {
-                    return Ok(Answer { completion: nothing(), shown_before: broke_off });
+                    return Ok(Asked::Answer(Answer { completion: nothing(), shown_before: broke_off }));
                 }
                 Err(Failure::Provider(error)) => error,
             };
             broke_off |= !shown.text().trim().is_empty();
             let attempts_max = self.engine.settings.request_attempts;
-            let attempt = Attempt { number, max: attempts_max, output_lowered, jitter_permille: self.jitter(number) };
+            let attempt = Attempt {
+                number,
+                max: attempts_max,
+                output_lowered,
+                may_fall_back: self.may_fall_back(&error),
+                jitter_permille: self.jitter(number),
+            };
             match retry::decide(&error, attempt) {
                 Decision::End(EndReason::ContextOverflow) if self.shorten_after(&error).await? => {
                     request = self.build_request();
                     number = 0;
+                }
+                Decision::End(EndReason::ContextOverflow) => {
+                    return match self.rebuild_with_room(&error) {
+                        Some(rebuild) => Ok(Asked::Rebuild(rebuild)),
+                        None => Err(self.failed(EndReason::ContextOverflow, &error, shown)),
+                    };
+                }
+                Decision::FallBack(reason) => {
+                    shown.next_attempt();
+                    return match self.rebuild_for(&error) {
+                        Some(rebuild) => Ok(Asked::Rebuild(rebuild)),
+                        None => Err(self.failed(reason, &error, shown)),
+                    };
                 }
                 Decision::End(reason) => return Err(self.failed(reason, &error, shown)),
                 Decision::LowerOutput { max_output_tokens } => {

@@ -13,6 +13,7 @@
 mod budget;
 mod crashes;
 mod endings;
+mod fallback;
 mod guardrails;
 mod property;
 mod recovery;
