@@ -18,6 +18,7 @@ use hermes_store::{
 use hermes_tools::ToolSession;
 
 use crate::budget::Budget;
+use crate::closing::Closing;
 use crate::compress::{CompressionSettings, ContextEngine};
 use crate::end::{EndReason, Stopper, TurnError, TurnResult};
 use crate::event::{Event, EventKind, EventSink};
@@ -214,6 +215,7 @@ pub(crate) struct Inner {
     running: Mutex<HashMap<ConversationId, StopSignal>>,
     /// Tools' state by conversation. Held for map operations only, never over an await.
     sessions: Mutex<HashMap<ConversationId, Arc<ToolSession>>>,
+    pub closing: Closing,
 }
 
 impl Inner {
@@ -285,7 +287,7 @@ impl Inner {
     async fn register(&self) -> Result<(), StoreError> {
         let patience_ms = i64::try_from(hermes_store::limits::SQLITE_BUSY_MS).unwrap_or(i64::MAX);
         let begun_ms = self.clock.now_ms();
-        while !self.registered.load(Ordering::Acquire) {
+        while !self.registered.load(Ordering::Acquire) && !self.closing.has_begun() {
             let waited_ms = self.clock.now_ms().saturating_sub(begun_ms);
             match self.heartbeat().await {
                 Err(StoreError::Busy { .. }) if waited_ms < patience_ms => {}
@@ -299,6 +301,11 @@ impl Inner {
     }
 
     async fn heartbeat(&self) -> Result<(), StoreError> {
+        // An end waits for a beat that is under way, and none comes behind it: it would take the retirement back.
+        let _work = self.closing.work();
+        if self.closing.has_begun() && !self.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.store.heartbeat(&self.owner).await?;
         self.registered.store(true, Ordering::Release);
         Ok(())
@@ -370,8 +377,13 @@ impl Engine {
             registered: AtomicBool::new(false),
             running: Mutex::new(HashMap::new()),
             sessions: Mutex::new(HashMap::new()),
+            closing: Closing::default(),
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
     }
 
     /// The store that this engine works on.
@@ -389,7 +401,8 @@ impl Engine {
     /// Accepts an input. It is durable when this returns, and will be run once, whatever happens to this process.
     ///
     /// # Errors
-    /// [`EngineError::EmptyInput`], [`EngineError::InputTooLarge`], and those of
+    /// [`EngineError::EmptyInput`], [`EngineError::InputTooLarge`], [`StoreError::Retired`] after
+    /// [`Engine::wind_down`], and those of
     /// [`hermes_store::AdmissionStore::admit`]; nothing was accepted then.
     pub async fn submit(&self, submission: Submission) -> Result<AdmitOutcome, EngineError> {
         let inner = &self.inner;
@@ -401,6 +414,10 @@ impl Engine {
             return Err(EngineError::InputTooLarge { bytes: text.len(), max: limits::INPUT_MAX_BYTES });
         }
         inner.register().await?;
+        // What comes past this line while the end begins is refused in its transaction, if it comes too late (S17).
+        if inner.closing.has_begun() {
+            return self.repeated(&submission).await;
+        }
         let conversation = submission.conversation.clone().unwrap_or_else(|| inner.ids().conversation());
         let admission = NewAdmission {
             id: inner.ids().admission(),
@@ -476,7 +493,8 @@ impl Engine {
         }
     }
 
-    /// Ends what the tools started and takes this owner off the list. Turns must have ended before.
+    /// Ends what the tools started and takes this owner off the list. Turns must have ended before:
+    /// [`Engine::wind_down`].
     pub async fn shutdown(&self) {
         let sessions: Vec<Arc<ToolSession>> = lock(&self.inner.sessions).drain().map(|(_, session)| session).collect();
         for session in sessions {
@@ -490,6 +508,7 @@ impl Engine {
     }
 
     async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+        let _work = self.inner.closing.work();
         self.inner.register().await?;
         let beat = self.inner.beat();
         futures::pin_mut!(work, beat);
@@ -520,6 +539,9 @@ impl Engine {
             if matches!(record.receipt.status, AdmissionStatus::Terminal | AdmissionStatus::Unknown) {
                 return self.result_of(&record).await;
             }
+            if inner.closing.has_begun() {
+                return Ok(TurnResult { reason: EndReason::StoppedByShutdown, error: None, ..self.unstarted(&record) });
+            }
             if inner.clock.now_ms() >= give_up_ms {
                 return Ok(self.unstarted(&record));
             }
@@ -527,7 +549,10 @@ impl Engine {
                 told = true;
                 self.note(conversation, EventKind::Waiting { reason: busy.to_owned() });
             }
-            seen = inner.store.wait_for_change(conversation, seen, limits::WAIT_POLL_MS).await?;
+            let change = inner.store.wait_for_change(conversation, seen, limits::WAIT_POLL_MS);
+            if let Some(change) = inner.closing.unless_begun(change).await {
+                seen = change?;
+            }
         }
     }
 
@@ -547,6 +572,10 @@ impl Engine {
             running.insert(conversation.clone(), signal.clone());
         }
         let working = Working { inner, conversation: conversation.clone() };
+        // Behind the signal: who ends the engine sees either this look, or that it claims nothing.
+        if inner.closing.has_begun() {
+            return Ok(Progress::Busy("this process is ending"));
+        }
         let request = ClaimRequest {
             conversation: conversation.clone(),
             owner: inner.owner.id.clone(),

@@ -12,6 +12,7 @@
 
 mod budget;
 mod builder;
+mod closing;
 mod compress;
 mod end;
 mod engine;

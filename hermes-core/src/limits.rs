@@ -126,6 +126,9 @@ pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 
+/// Time for turns that were stopped to settle before their process ends without them.
+pub const WIND_DOWN_GRACE_MS: u64 = 60_000;
+
 /// Times that one write is repeated after a lost COMMIT, or because the database asks for it: about six seconds in all,
 /// enough for a server's restart.
 pub const WRITE_REPEATS_MAX: u32 = 8;

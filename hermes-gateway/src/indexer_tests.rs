@@ -67,6 +67,23 @@ async fn what_another_process_wrote_is_found_by_looking() {
     other.close().await;
 }
 
+#[tokio::test]
+async fn an_indexer_that_is_dropped_anywhere_leaves_an_index_that_is_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).await;
+    converse(&store, "c", 200).await;
+    for ms in 0..30 {
+        let work = run(store.clone(), Arc::default(), quick());
+        let _ = tokio::time::timeout(Duration::from_millis(ms), work).await;
+    }
+    store.close().await;
+    let store = open(dir.path()).await;
+    let running = tokio::spawn(run(store.clone(), Arc::default(), quick()));
+    wait_until(async || is_indexed(&store, 200).await).await;
+    running.abort();
+    store.close().await;
+}
+
 /// Counts the steps of a store.
 struct Counted(Arc<dyn Store>, Mutex<u64>);
 

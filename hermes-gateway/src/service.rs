@@ -78,7 +78,7 @@ impl Gateway {
     pub async fn shutdown(self) {
         self.shared.tasks.close();
         if let Some(engine) = self.shared.parts.engine_if_built() {
-            engine.interrupt_all(Stopper::Shutdown, Interrupt::Hard);
+            engine.wind_down(0).await;
         }
         self.shared.tasks.wait().await;
         self.shared.parts.close().await;

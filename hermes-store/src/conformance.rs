@@ -8,7 +8,7 @@
 //! nobody can go on (I06, I14). S10, S12: the proof is the store's, the decision is the engine's. S24, S25: waiting and
 //! stopping are the engine's; the store keeps the queue and the generations apart. S27: the engine ends the turn. S31:
 //! the prefix is made of the rows again and its hash is not stored. S45: the tables of cron come with cron; its slots
-//! fit the ledgers of inputs and of workers. S17 has no case: there is no drain mode yet.
+//! fit the ledgers of inputs and of workers.
 
 // A failed case ends its test by a panic, like any test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code")]
@@ -124,6 +124,7 @@ cases! {
     inputs::i06_a_requeued_input_keeps_its_place,
     inputs::i06_s13_resolving_needs_the_exact_generation,
     inputs::s14_resolving_closes_the_transcript,
+    inputs::s17_a_retired_owner_accepts_nothing_new_and_loses_nothing,
     inputs::i04_s18_a_steer_is_taken_once,
     inputs::i27_hostile_content_is_kept_as_it_is,
     ownership::i07_s19_every_write_with_an_old_token_is_refused,

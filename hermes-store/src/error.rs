@@ -104,6 +104,9 @@ pub enum StoreError {
     /// The lock on the compression of the session was taken by another compressor, or its lease is over.
     #[error("the compression was given up: its lock is held no more; the conversation is as it was")]
     LockLost,
+    /// The process that accepts the input is ending: its owner is retired. Nothing was accepted.
+    #[error("this process is ending and accepts no new input; send it again when the program is back")]
+    Retired,
     /// A request that can never succeed: the message says what to change.
     #[error("{detail}")]
     Invalid {
@@ -159,6 +162,7 @@ impl StoreError {
             Self::Unavailable { .. } => "HM1019",
             Self::PostgresTooOld { .. } => "HM1020",
             Self::SearchIndex { .. } => "HM1021",
+            Self::Retired => "HM1022",
         }
     }
 }

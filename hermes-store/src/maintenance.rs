@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`MaintenanceStore::check`] | yes | nothing |
 //! | [`MaintenanceStore::backup`] | yes: it is the store of one moment | nothing; writes a new file |
-//! | [`MaintenanceStore::vacuum`] | refused | the file's size |
+//! | [`MaintenanceStore::vacuum`] | refused, and while another process has the file open | the file's size |
 //! | `sqlite::restore` | refused: nobody may have the store open | the whole file; the old one stays beside it |
 //!
 //! PostgreSQL has its own tools for all but the check.
@@ -91,6 +91,8 @@ pub enum VacuumOutcome {
         /// In which conversation.
         conversation: String,
     },
+    /// Another process has the file open; its writes would wait for all of the time.
+    OpenElsewhere,
 }
 
 /// Care of a whole store.
@@ -110,7 +112,8 @@ pub trait MaintenanceStore: Send + Sync {
     async fn backup(&self, to: &Path) -> Result<(), StoreError>;
 
     /// Makes the file smaller when more than [`crate::limits::VACUUM_FREE_PERCENT`] of it are free and the last time is
-    /// [`crate::limits::VACUUM_EVERY_MS`] ago. With `force` only a running turn is a reason not to.
+    /// [`crate::limits::VACUUM_EVERY_MS`] ago, and no other process has it open. With `force` only a running turn is a
+    /// reason not to.
     ///
     /// # Errors
     /// [`StoreError::Busy`]; [`StoreError::Invalid`] for stores that are no file.

@@ -39,7 +39,8 @@ pub trait AdmissionStore: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Conflict`] for the same request id with other content, [`StoreError::NotFound`] for an unknown
-    /// conversation, [`StoreError::Limit`] for a full queue or a payload that is too large. None of them writes.
+    /// conversation, [`StoreError::Retired`] when the owner that submits was retired meanwhile,
+    /// [`StoreError::Limit`] for a full queue or a payload that is too large. None of them writes.
     async fn admit(&self, input: NewAdmission) -> Result<AdmitOutcome, StoreError>;
 
     /// Creates the conversation unless it exists, and makes its input durable, in one transaction.
@@ -57,6 +58,17 @@ pub trait AdmissionStore: Send + Sync {
     /// # Errors
     /// [`StoreError::NotFound`].
     async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError>;
+
+    /// What was accepted under the key of a request; `None` when nothing was.
+    ///
+    /// # Errors
+    /// Only those of the database.
+    async fn admission_of(
+        &self,
+        conversation: &ConversationId,
+        principal: &str,
+        request_id: &str,
+    ) -> Result<Option<AdmissionRecord>, StoreError>;
 
     /// Takes a queued admission back. One that was begun is refused.
     ///

@@ -134,6 +134,7 @@ suite! {
     i06_a_requeued_input_keeps_its_place,
     i06_s13_resolving_needs_the_exact_generation,
     s14_resolving_closes_the_transcript,
+    s17_a_retired_owner_accepts_nothing_new_and_loses_nothing,
     i04_s18_a_steer_is_taken_once,
     i27_hostile_content_is_kept_as_it_is,
     i07_s19_every_write_with_an_old_token_is_refused,

@@ -136,6 +136,15 @@ impl AdmissionStore for FaultStore {
         self.inner.admission(id).await
     }
 
+    async fn admission_of(
+        &self,
+        conversation: &ConversationId,
+        principal: &str,
+        request_id: &str,
+    ) -> Result<Option<AdmissionRecord>, StoreError> {
+        self.inner.admission_of(conversation, principal, request_id).await
+    }
+
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
         self.write(self.inner.cancel(id)).await
     }

@@ -11,6 +11,7 @@
 )]
 
 mod budget;
+mod closing;
 mod crashes;
 mod endings;
 mod fallback;

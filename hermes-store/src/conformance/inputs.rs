@@ -295,6 +295,50 @@ pub(super) async fn s14_resolving_closes_the_transcript(w: &World) {
     w.begin("c", "b").await;
 }
 
+/// The store's share of a drain. What waited for the row of the conversation while the owner was retired looks at the
+/// owner behind the wait, in its own transaction.
+pub(super) async fn s17_a_retired_owner_accepts_nothing_new_and_loses_nothing(w: &World) {
+    let by = |name: &str, input: NewAdmission| NewAdmission { submitted_by: owner(name), ..input };
+    let (old, other) = (w.another().await, w.another().await);
+    w.beat("a").await;
+    w.beat("b").await;
+    let first = w.admit(input("c", "r1", "hello")).await;
+    let before = old.wait_for_change(&conv("c"), -1, 0).await.unwrap();
+    w.store.retire(&owner("a")).await.unwrap();
+    let is_refused = |result: Result<AdmitOutcome, StoreError>| match result {
+        Err(error @ StoreError::Retired) => error.code() == "HM1022",
+        other => panic!("expected Retired, got {other:?}"),
+    };
+    // Nothing new, on no way, and nothing is left of it.
+    assert!(is_refused(old.admit(input("c", "r2", "more")).await));
+    assert!(is_refused(old.create_and_admit(new_conversation("c"), input("c", "r2", "more")).await));
+    assert!(is_refused(old.create_and_admit(new_conversation("d"), input("d", "r1", "more")).await));
+    assert!(is_not_found(w.store.conversation(&conv("d")).await));
+    assert_eq!(w.store.wait_for_change(&conv("c"), -1, 0).await.unwrap(), before);
+    assert_eq!(old.admission_of(&conv("c"), "user", "r2").await.unwrap(), None);
+    // What was accepted stays accepted, and is no other request.
+    assert_eq!(old.admit(input("c", "r1", "hello")).await.unwrap(), AdmitOutcome::Replayed(first.clone()));
+    assert!(is_conflict(old.admit(input("c", "r1", "bye")).await));
+    let known = old.admission_of(&conv("c"), "user", "r1").await.unwrap().unwrap();
+    assert_eq!((known.receipt.clone(), known.payload.as_str()), (first.clone(), "hello"));
+    assert_eq!(old.admission_of(&conv("c"), "other", "r1").await.unwrap(), None);
+    // Another owner accepts and runs, also what the first one left, and its own inputs come behind it.
+    let next = other.admit(by("b", input("c", "r2", "more"))).await.unwrap();
+    let own = ClaimPolicy::OwnOrOrphaned { orphan_after_ms: 1_000_000_000 };
+    for receipt in [&first, next.receipt()] {
+        let request = w.request("c", "b", own);
+        let turn = request.turn.clone();
+        let ClaimOutcome::Turn { fence, admission, .. } = other.claim(request).await.unwrap() else {
+            panic!("what a retired owner left waits for nobody");
+        };
+        assert_eq!(admission.receipt.admission, receipt.admission);
+        other.settle_turn(&fence, &turn, completed(), true).await.unwrap();
+    }
+    // An owner that comes back accepts again.
+    w.beat("a").await;
+    assert!(matches!(old.admit(input("c", "r3", "again")).await, Ok(AdmitOutcome::Accepted(_))));
+}
+
 pub(super) async fn i04_s18_a_steer_is_taken_once(w: &World) {
     let (fence, turn, receipt) = w.begin("c", "a").await;
     let make = |admission: &crate::AdmissionRecord| NewMessage {

@@ -8,7 +8,7 @@ use crate::admission::{
     AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
 };
 use crate::error::StoreError;
-use crate::ids::{AdmissionId, Generation};
+use crate::ids::{AdmissionId, ConversationId, Generation, OwnerId};
 use crate::limits::QUEUE_MAX;
 use crate::message::{MessageKind, Role};
 use crate::round::JournalState;
@@ -20,12 +20,7 @@ use crate::turn::TurnEnd;
 impl State {
     pub(super) fn admit(&mut self, input: NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
         rules::check_admission(&input)?;
-        let known = self.admissions.values().find(|a| {
-            a.principal == input.principal
-                && a.receipt.conversation == input.conversation
-                && a.request_id == input.request_id
-        });
-        if let Some(known) = known {
+        if let Some(known) = self.admission_of(&input.conversation, &input.principal, &input.request_id) {
             if known.intent != input.intent || known.payload != input.payload {
                 return Err(conflict("request", &input.request_id));
             }
@@ -35,6 +30,7 @@ impl State {
         if self.admissions.contains_key(&input.id) {
             return Err(conflict("admission", &input.id));
         }
+        self.check_not_retired(&input.submitted_by)?;
         if i64::try_from(self.waiting(&input.conversation).len()).unwrap_or(i64::MAX) >= QUEUE_MAX {
             return Err(StoreError::Limit {
                 what: "the queue of a conversation",
@@ -71,6 +67,21 @@ impl State {
         };
         self.admissions.insert(input.id, record);
         Ok(AdmitOutcome::Accepted(receipt))
+    }
+
+    /// What was accepted under this key.
+    fn admission_of(&self, conversation: &ConversationId, principal: &str, request: &str) -> Option<&AdmissionRecord> {
+        self.admissions.values().find(|known| {
+            known.principal == principal && known.receipt.conversation == *conversation && known.request_id == request
+        })
+    }
+
+    /// A process that ends accepts nothing new (S17).
+    fn check_not_retired(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        match self.owners.get(owner) {
+            Some(row) if row.retired => Err(StoreError::Retired),
+            _ => Ok(()),
+        }
     }
 
     /// Creates a conversation unless it is there. One that was deleted goes on with its old counters (I08).
@@ -160,6 +171,9 @@ impl AdmissionStore for MemoryStore {
             if is_new && state.admissions.contains_key(&input.id) {
                 return Err(conflict("admission", &input.id));
             }
+            if is_new {
+                state.check_not_retired(&input.submitted_by)?;
+            }
             state.create(&conversation, now);
             state.admit(input, now)
         };
@@ -169,6 +183,15 @@ impl AdmissionStore for MemoryStore {
 
     async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
         self.state().admissions.get(id).cloned().ok_or_else(|| not_found("admission", id))
+    }
+
+    async fn admission_of(
+        &self,
+        conversation: &ConversationId,
+        principal: &str,
+        request_id: &str,
+    ) -> Result<Option<AdmissionRecord>, StoreError> {
+        Ok(self.state().admission_of(conversation, principal, request_id).cloned())
     }
 
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {

@@ -32,16 +32,20 @@ const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, plac
      ended_ms = NULL, end_reason = NULL, archived = CASE WHEN auto_archived = 1 THEN 0 ELSE archived END, \
      auto_archived = 0 WHERE id = $1 RETURNING place";
 
-/// Inserts unless the queue is full. It counts in a statement of its own, behind the one that waited for the row: a
+/// Inserts unless the queue is full or the one who submits is retired (S17). It looks in a statement of its own, behind the one that waited for the row: a
 /// statement of PostgreSQL sees what was there when it began, and not what was admitted while it waited.
 const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
      submitted_by, status, created_ms) SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9 \
      WHERE (SELECT COUNT(*) FROM admissions WHERE conversation_id = $2 AND status <> 'terminal') < $10 \
+     AND NOT EXISTS (SELECT 1 FROM owners WHERE id = $8 AND retired = 1) \
      ON CONFLICT DO NOTHING";
 
 /// Whether an input was accepted before, or another one under its id.
 const IS_KNOWN: &str = "SELECT id FROM admissions WHERE id = $1 \
      OR (conversation_id = $2 AND principal = $3 AND request_id = $4) LIMIT 1";
+
+/// Whether an owner is retired.
+const IS_RETIRED: &str = "SELECT id FROM owners WHERE id = $1 AND retired = 1";
 
 const BY_KEY: &str = concat!(
     "SELECT ",
@@ -62,6 +66,23 @@ const RESERVE: &str = "UPDATE conversations SET seq = seq + $2, message_count = 
 pub(super) async fn by_id(conn: &mut Conn, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
     let row = sqlx::query(BY_ID).bind(id.as_str()).fetch_optional(conn).await.map_err(map)?;
     admission(&row.ok_or_else(|| not_found("admission", id))?)
+}
+
+/// What was accepted under a key.
+async fn by_key(
+    conn: &mut Conn,
+    conversation: &ConversationId,
+    principal: &str,
+    request_id: &str,
+) -> Result<Option<AdmissionRecord>, StoreError> {
+    let row = sqlx::query(BY_KEY)
+        .bind(conversation.as_str())
+        .bind(text_in(principal))
+        .bind(text_in(request_id))
+        .fetch_optional(conn)
+        .await
+        .map_err(map)?;
+    row.as_ref().map(admission).transpose()
 }
 
 pub(super) async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), StoreError> {
@@ -105,8 +126,12 @@ async fn enqueue(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<Opt
             .bind(input.conversation.as_str())
             .bind(text_in(&input.principal))
             .bind(text_in(&input.request_id));
-        return match known.fetch_optional(tx.conn()).await.map_err(map)? {
-            Some(_) => Ok(None),
+        if known.fetch_optional(tx.conn()).await.map_err(map)?.is_some() {
+            return Ok(None);
+        }
+        let retired = sqlx::query(IS_RETIRED).bind(input.submitted_by.as_str()).fetch_optional(tx.conn()).await;
+        return match retired.map_err(map)? {
+            Some(_) => Err(StoreError::Retired),
             None => Err(StoreError::Limit { what: "the queue of a conversation", limit: QUEUE_MAX.unsigned_abs() }),
         };
     }
@@ -135,15 +160,7 @@ async fn admit(mut tx: WriteTx, input: NewAdmission, now: i64) -> Result<AdmitOu
 /// Accepts an input as a part of a larger change. The row of its conversation is taken already, or is new. A request
 /// that was accepted before changes nothing.
 pub(super) async fn admit_within(tx: &mut WriteTx, input: &NewAdmission, now: i64) -> Result<AdmitOutcome, StoreError> {
-    let row = sqlx::query(BY_KEY)
-        .bind(input.conversation.as_str())
-        .bind(text_in(&input.principal))
-        .bind(text_in(&input.request_id))
-        .fetch_optional(tx.conn())
-        .await
-        .map_err(map)?;
-    if let Some(row) = row {
-        let record = admission(&row)?;
+    if let Some(record) = by_key(tx.conn(), &input.conversation, &input.principal, &input.request_id).await? {
         return match record.intent == input.intent && record.payload == input.payload {
             true => Ok(AdmitOutcome::Replayed(record.receipt)),
             false => Err(conflict("request", &input.request_id)),
@@ -155,15 +172,8 @@ pub(super) async fn admit_within(tx: &mut WriteTx, input: &NewAdmission, now: i6
 
 /// The receipt of a request that was accepted before. Writes nothing.
 async fn known(mut tx: WriteTx, input: NewAdmission) -> Result<AdmitOutcome, StoreError> {
-    let row = sqlx::query(BY_KEY)
-        .bind(input.conversation.as_str())
-        .bind(text_in(&input.principal))
-        .bind(text_in(&input.request_id))
-        .fetch_optional(tx.conn())
-        .await
-        .map_err(map)?;
-    let Some(row) = row else { return Err(conflict("admission", &input.id)) };
-    let record = admission(&row)?;
+    let known = by_key(tx.conn(), &input.conversation, &input.principal, &input.request_id).await?;
+    let record = known.ok_or_else(|| conflict("admission", &input.id))?;
     tx.rollback().await?;
     if record.intent != input.intent || record.payload != input.payload {
         return Err(conflict("request", &input.request_id));
@@ -251,6 +261,16 @@ impl AdmissionStore for Backend {
     async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
         let mut conn = self.readers().acquire().await.map_err(map)?;
         by_id(&mut conn, id).await
+    }
+
+    async fn admission_of(
+        &self,
+        conversation: &ConversationId,
+        principal: &str,
+        request_id: &str,
+    ) -> Result<Option<AdmissionRecord>, StoreError> {
+        let mut conn = self.readers().acquire().await.map_err(map)?;
+        by_key(&mut conn, conversation, principal, request_id).await
     }
 
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {

@@ -13,6 +13,8 @@ use crate::rules::{invalid, ms};
 
 const LOCK: &str = "SELECT state, holder, token, fence_token, expires_ms, ttl_ms, cooldown_ms, error \
      FROM compression_locks WHERE session_id = $1";
+/// Below which a restored store hands out no token: the lost one may have had a lock on a session that is new here.
+const FLOOR: &str = "SELECT COALESCE(MAX(token), 0) FROM tombstones WHERE id = '*'";
 const SET: &str = "INSERT INTO compression_locks (session_id, conversation_id, state, holder, token, fence_token, \
      expires_ms, ttl_ms, cooldown_ms) VALUES ($1, $2, 'held', $3, $4, $5, $6, $7, 0) ON CONFLICT (session_id) \
      DO UPDATE SET state = excluded.state, holder = excluded.holder, token = excluded.token, \
@@ -74,7 +76,10 @@ impl Backend {
             return Err(stale(format!("the conversation goes on in session {tip}")));
         }
         let known = read(tx.conn(), &tip).await?;
-        let mut token = known.as_ref().map_or(Token(0), |known| known.row.token);
+        let mut token = match &known {
+            Some(known) => known.row.token,
+            None => Token(sqlx::query_scalar(FLOOR).fetch_one(tx.conn()).await.map_err(map)?),
+        };
         let (cooldown, error) = known.as_ref().map_or((0, None), |known| (known.cooldown_ms, known.error.clone()));
         match known.map(|known| known.row.seen(fence.token(), now)) {
             Some(row) if row.state == LockState::Held && row.holder != take.holder => {

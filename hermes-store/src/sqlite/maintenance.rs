@@ -226,6 +226,11 @@ impl SqliteStore {
             tx.rollback().await?;
             return Ok(VacuumOutcome::TooSoon { not_before_ms: last.saturating_add(ms(VACUUM_EVERY_MS)) });
         }
+        let path = self.shared.path.clone();
+        if !force && blocking(move || Ok(is_open_elsewhere(&path))).await? {
+            tx.rollback().await?;
+            return Ok(VacuumOutcome::OpenElsewhere);
+        }
         sqlx::query(NOTE_VACUUM).bind(now).execute(tx.conn()).await.map_err(map)?;
         tx.commit().await?;
         // A turn that begins now waits for the lock, as it would for any other write.
@@ -569,15 +574,34 @@ async fn restore_to(partial: &Path, store: &Path, now_ms: i64) -> Result<Restore
     Ok(report)
 }
 
+/// The `-shm` files that were looked at. To close one would end every lock that this process
+/// has on it, those of SQLite too (that is how locks of `fcntl` are); so they stay open as long as the file exists.
+static LOOKED_AT: std::sync::Mutex<Vec<std::fs::File>> = std::sync::Mutex::new(Vec::new());
+
 /// Whether another process has a database open in WAL mode: asks for a lock that cannot be had then, and takes none.
+/// This process may have it open itself.
 pub(crate) fn is_open_elsewhere(path: &Path) -> bool {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc;
     /// The byte of the `-shm` file that every process with the database open has locked (SQLite, "WAL-index format").
     const ALIVE_BYTE: i64 = 128;
-    let Ok(shm) = std::fs::File::open(beside(path, "-shm")) else { return false };
+    let shm = beside(path, "-shm");
+    let mut looked_at = LOOKED_AT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // One that has no name any more is not SQLite's either.
+    looked_at.retain(|file| file.metadata().is_ok_and(|found| found.nlink() > 0));
+    let Ok(found) = std::fs::metadata(&shm) else { return false };
+    let is_same = |other: &std::fs::Metadata| (other.dev(), other.ino()) == (found.dev(), found.ino());
+    let at = match looked_at.iter().position(|file| file.metadata().is_ok_and(|other| is_same(&other))) {
+        Some(at) => at,
+        None => {
+            let Ok(file) = std::fs::File::open(&shm) else { return false };
+            looked_at.push(file);
+            looked_at.len() - 1
+        }
+    };
+    let Some(file) = looked_at.get(at) else { return false };
     #[expect(clippy::cast_possible_truncation, reason = "small constants of the system")]
     let (lock, free, start) = (libc::F_WRLCK as i16, libc::F_UNLCK as i16, libc::SEEK_SET as i16);
     let mut probe = libc::flock { l_type: lock, l_whence: start, l_start: ALIVE_BYTE, l_len: 1, l_pid: 0 };
-    fcntl(&shm, FcntlArg::F_GETLK(&mut probe)).is_ok() && probe.l_type != free
+    fcntl(file, FcntlArg::F_GETLK(&mut probe)).is_ok() && probe.l_type != free
 }

@@ -12,6 +12,7 @@
 
 mod crash;
 mod faults;
+mod gateway;
 mod oneshot;
 mod prefix;
 mod processes;

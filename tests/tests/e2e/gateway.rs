@@ -1,0 +1,106 @@
+//! The program that serves clients: what it looks after while they are busy with other things.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use hermes_store::sqlite::{SqliteOptions, SqliteStore};
+use hermes_store::{HostClock, IndexState, SearchStore as _};
+use hermes_tests::home::{Home, finish, hermes};
+use hermes_tests::server::ModelServer;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// Longest wait for an answer or for the index, in seconds; far above what a test needs.
+const COMES_MAX_S: u64 = 60;
+/// A shutdown with nothing at work takes no longer, in seconds, on a machine that is busy.
+const SHUTDOWN_MAX_S: u64 = 20;
+
+/// A running `hermes-gateway`, spoken to by lines.
+struct Gateway {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    id: u64,
+}
+
+impl Gateway {
+    fn start(home: &Home) -> Self {
+        let mut child = Command::new(hermes().unwrap().with_file_name("hermes-gateway"))
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", home.path())
+            .env("HERMES_HOME", home.path())
+            .env("HERMES_LOCAL_PORTS", "off")
+            .current_dir(home.work())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("`hermes-gateway` is built beside the tests");
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, input, output, id: 0 }
+    }
+
+    /// Sends a request and waits for its result.
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params});
+        self.input.write_all(format!("{request}\n").as_bytes()).await.unwrap();
+        let answer = async {
+            loop {
+                let line = self.output.next_line().await.unwrap().expect("the gateway ended");
+                let line: Value = serde_json::from_str(&line).unwrap();
+                if line["id"] == json!(self.id) {
+                    assert!(line["error"].is_null(), "{method}: {line}");
+                    return line["result"]["value"].clone();
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(COMES_MAX_S), answer).await.expect("no answer came")
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_indexes_what_was_said_by_itself_and_ends_at_once() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    let mut gateway = Gateway::start(&home);
+    let sent = gateway.call("prompt/submit", json!({"text": "RUN_TOOLS 2 pomegranate"})).await;
+    let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+    assert_eq!(turn["reason"], "answered", "{turn}");
+
+    // A look from outside, which indexes nothing itself; no search and no reindex was asked for.
+    let mut options = SqliteOptions::new(home.path().join("hermes.db"), std::sync::Arc::new(HostClock::new()));
+    options.create = false;
+    let outside = SqliteStore::open(options).await.unwrap();
+    let indexed = async {
+        loop {
+            let status = outside.index_status().await.unwrap();
+            if status.state == IndexState::Ready && status.pending == 0 && status.rows > 0 {
+                return status.rows;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let rows = tokio::time::timeout(Duration::from_secs(COMES_MAX_S), indexed).await.expect("nothing was indexed");
+    // The input, two rounds with a result each, the answer.
+    assert!(rows >= 4, "{rows}");
+    outside.close().await;
+
+    let found = gateway.call("session/search", json!({"query": "pomegranate"})).await;
+    assert_eq!((&found["pending"], &found["index"]), (&json!(0), &json!("ready")), "{found}");
+    assert_eq!(found["hits"][0]["conversation"], sent["receipt"]["conversation"], "{found}");
+    let cli = home.run(&["sessions", "search", "pomegranate"]).await.unwrap();
+    assert!(cli.code == Some(0) && cli.stdout.contains("pomegranate"), "{cli:?}");
+
+    // Its tasks wait for minutes; the end of its input ends them at once.
+    let Gateway { child, input, output, .. } = gateway;
+    let begun = Instant::now();
+    drop((input, output));
+    let run = finish(child).await.unwrap();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(begun.elapsed() < Duration::from_secs(SHUTDOWN_MAX_S), "{:?}", begun.elapsed());
+}
