@@ -248,6 +248,8 @@ impl Parts {
         Ok(Engine::new(EngineParts {
             store,
             model,
+            // `fallback_providers` of the configuration is not read yet.
+            fallbacks: Vec::new(),
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),

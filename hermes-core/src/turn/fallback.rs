@@ -23,7 +23,7 @@ pub(crate) struct Rebuild {
 /// What the request phase came to.
 pub(crate) enum Asked {
     /// An answer.
-    Answer(Answer),
+    Answer(Box<Answer>),
     /// None from this route.
     Rebuild(Rebuild),
 }
@@ -36,7 +36,7 @@ impl Turn<'_> {
             match self.request().await? {
                 Asked::Answer(answer) => {
                     self.engine.routes().answered(self.route);
-                    return Ok(answer);
+                    return Ok(*answer);
                 }
                 Asked::Rebuild(rebuild) => self.rebuild(rebuild),
             }

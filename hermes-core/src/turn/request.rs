@@ -54,13 +54,15 @@ impl Turn<'_> {
                     let silent = completion.text.trim().is_empty();
                     let input = completion.usage.and_then(|usage| usage.input_total());
                     self.anchor = input.map(|input| Anchor { messages: request.messages.len(), input });
-                    return Ok(Asked::Answer(Answer { completion, shown_before: silent && broke_off }));
+                    let answer = Answer { completion, shown_before: silent && broke_off };
+                    return Ok(Asked::Answer(Box::new(answer)));
                 }
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(shown)),
                 Err(Failure::Looping) => return Err(Ending::looping()),
                 // Some servers say nothing in words of their own: it is an answer all the same.
                 Err(Failure::Provider(error)) if error.class == ErrorClass::EmptyResponse => {
-                    return Ok(Asked::Answer(Answer { completion: nothing(), shown_before: broke_off }));
+                    let answer = Answer { completion: nothing(), shown_before: broke_off };
+                    return Ok(Asked::Answer(Box::new(answer)));
                 }
                 Err(Failure::Provider(error)) => error,
             };
