@@ -231,7 +231,10 @@ async fn undo(
             break;
         }
     }
-    let from = hermes_store::history::nth_last_user_turn(&rows, turns.max(1)).ok_or_else(nothing)?;
+    let from = hermes_store::history::nth_last_user_turn(&rows, turns.max(1)).ok_or_else(|| match turns {
+        0 | 1 => nothing(),
+        _ => StoreError::Invalid { detail: format!("there are fewer than {turns} inputs that could be undone") },
+    })?;
     let text = from.content.clone();
     let ids: &dyn IdSource = &UuidIds;
     let rewind = Rewind { id: ids.change(), mark: ViewMark::of(tip, &rows), from: from.id.clone() };

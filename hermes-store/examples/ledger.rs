@@ -19,7 +19,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = SqliteStore::open(SqliteOptions::new(path, Arc::new(HostClock::new()))).await?;
     let ids: &dyn IdSource = &UuidIds;
     let owner = ids.owner();
-    let info = OwnerInfo::of_this_process(owner.clone());
+    let me = owner.clone();
+    let info = tokio::task::spawn_blocking(move || OwnerInfo::of_this_process(me)).await?;
     store.heartbeat(&info).await?;
 
     // Accepted: durable before anybody is told. The same request id again would give the same receipt.
@@ -64,7 +65,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         prompt: PromptSnapshot::new("You list files.".as_bytes().to_vec()),
         tools: PromptSnapshot::new("[]".as_bytes().to_vec()),
     };
-    let user = NewMessage::text(ids.message(), Role::User, admission.payload);
+    // The row of an input has the input's id: should this turn be begun again, it is the same row and not a second one.
+    let user = NewMessage::text(admission.receipt.admission.input_row(), Role::User, admission.payload);
     store.open_session(&fence, &turn, session, vec![user]).await?;
 
     // Recorded before it runs, settled after it ran: a crash in between is seen as what it is.

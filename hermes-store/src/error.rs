@@ -6,8 +6,8 @@ use crate::ids::Token;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The writer's lease was taken over. It must stop its turn at once.
-    #[error("the lease on this conversation is no longer held (token {held:?}); another owner has taken over")]
+    /// The writer's lease was taken over or given back. It must stop its turn at once.
+    #[error("the lease of token {} is no longer held: it was given back, or another owner has taken over", .held.0)]
     Fenced {
         /// The token that the writer carried.
         held: Token,

@@ -185,7 +185,8 @@ pub enum IdKind {
     Attempt,
 }
 
-/// Where new ids come from: random in production, a counter in tests.
+/// Where new ids come from: random in production, a counter in tests. A `&dyn IdSource` mints typed ids: `ids.turn()`,
+/// `ids.message()` and so on, as [`UuidIds`] itself does.
 pub trait IdSource: Send + Sync {
     /// A text that no earlier call returned, valid for every id type.
     fn next(&self, kind: IdKind) -> String;
@@ -201,6 +202,16 @@ macro_rules! mint {
                     // A source that breaks its contract must not stop a gateway: the text is cleaned, not trusted.
                     let text = self.next(IdKind::$kind);
                     $ty::parse(&text).unwrap_or_else(|_| $ty(Arc::from(clean(&text).as_str())))
+                }
+            )*
+        }
+
+        impl UuidIds {
+            $(
+                #[doc = concat!("A new [`", stringify!($ty), "`].")]
+                #[must_use]
+                pub fn $fn_name(&self) -> $ty {
+                    (self as &dyn IdSource).$fn_name()
                 }
             )*
         }
@@ -262,5 +273,6 @@ mod tests {
     fn uuid_ids_are_valid_and_differ() {
         let ids: &dyn IdSource = &UuidIds;
         assert_ne!(ids.turn(), ids.turn());
+        assert_ne!(UuidIds.turn(), UuidIds.turn());
     }
 }

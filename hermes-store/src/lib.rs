@@ -50,7 +50,9 @@
 //! # }
 //! ```
 //!
-//! The example `ledger` accepts an input, claims it, records a round and settles it, without the rest of Hermes.
+//! The example `ledger` accepts an input, claims it, records a round and settles it, without the rest of Hermes. On a
+//! server it is `postgres::PostgresStore::connect(PostgresOptions::new("postgres://..."))`. [`Store`] is all traits
+//! together: a program may keep an `Arc<dyn Store>` of either. [`UuidIds`] mints ids.
 //!
 //! # What is left after a crash
 //!
@@ -81,6 +83,11 @@
 //! holds an older token is refused, whatever any clock says. A token without a lease (given back) is refused too. A
 //! process that claims what it holds itself gets [`ClaimOutcome::Held`], because it would rob its own running turn, unless it
 //! repeats the claim by its id.
+//!
+//! The store sends no sign of life by itself. Whoever embeds it calls [`LeaseStore::heartbeat`] every
+//! [`limits::HEARTBEAT_MS`] for as long as it owns anything, and [`LeaseStore::renew`] every
+//! [`limits::LEASE_REFRESH_MS`] during a turn, also while a model or a tool takes long: an owner that is silent for
+//! longer is replaced. (`hermes-core` does both.)
 //!
 //! Ids of rows, calls and turns are minted by the writer and are unique in the store; places (`seq`) of rows are given
 //! by the store, grow, and have gaps.

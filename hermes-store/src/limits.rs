@@ -16,6 +16,9 @@ pub const HEARTBEAT_MS: u64 = 5_000;
 pub const HEARTBEAT_DEAD_MS: u64 = 30_000;
 /// Most admissions that may wait in one conversation.
 pub const QUEUE_MAX: i64 = 1_000;
+/// Most tokens (and requests) that one entry of usage counts in a sum, whatever a provider said: four million entries
+/// of it still fit.
+pub const USAGE_MAX_TOKENS: i64 = 1 << 40;
 /// Largest admission payload.
 pub const PAYLOAD_MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Largest content of one message row; tool results are cut long before by the tools' own budget.

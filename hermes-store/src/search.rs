@@ -68,6 +68,7 @@ words!(SearchOrder { Rank => "rank", Newest => "newest", Oldest => "oldest" });
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchQuery {
     /// The query, at most [`crate::limits::SEARCH_QUERY_MAX_CHARS`]: words, `"phrases"`, `pre*`, `*part*`, AND, OR, NOT.
+    /// Parts of words are not looked for in results of tools. What is no query (`(`, an open quote) is read as words.
     pub text: String,
     /// Only conversations of this profile.
     pub profile: Option<String>,

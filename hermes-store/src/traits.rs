@@ -91,7 +91,8 @@ pub trait AdmissionStore: Send + Sync {
 /// Ownership: leases, heartbeats, turns.
 #[async_trait]
 pub trait LeaseStore: Send + Sync {
-    /// Registers an owner, or renews its heartbeat.
+    /// Registers an owner, or renews its heartbeat: to be called every [`crate::limits::HEARTBEAT_MS`] while it owns
+    /// anything. One that is silent for [`crate::limits::HEARTBEAT_DEAD_MS`] loses its leases to whoever claims.
     ///
     /// # Errors
     /// Only those of the database.

@@ -10,9 +10,9 @@ use hermes_store::memory::MemoryStore;
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::transfer::jsonl::{JsonlStore, export_to};
 use hermes_store::{
-    AdmissionOutcome, CallId, CallOutcome, CallResult, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId,
-    ManualClock, MessageId, NewCall, NewMessage, NewSession, PromptSnapshot, ReplaySafety, Role, Round, SessionId,
-    Store, StoreError, TurnEnd, TurnId, UsageDelta,
+    AdmissionOutcome, CallId, CallOutcome, CallResult, CheckDepth, ClaimOutcome, ClaimPolicy, ClaimRequest,
+    ConversationId, ManualClock, MessageId, NewCall, NewMessage, NewSession, PromptSnapshot, ReplaySafety, Role, Round,
+    SessionId, Store, StoreError, TurnEnd, TurnId, UsageDelta,
 };
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -135,6 +135,51 @@ async fn i27_a_broken_line_is_told_and_loses_only_its_conversation() {
     assert_eq!((report.conversations, report.refused), (1, 2), "{report:?}");
     assert!(report.failed[0].contains(&format!("line {}", second + 3)), "{report:?}");
     assert!(report.failed[1].contains("its end is missing"), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_copy_of_a_row_that_does_not_come_refuses_its_conversation() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = sqlite(dir.path()).await;
+    talk(&from, "c1").await;
+    let path = dir.path().join("export.jsonl");
+    let text = String::from_utf8(export(&from, &path).await).unwrap();
+    // Of nothing, of itself, of a row of another conversation; and of one that came, which is as it must be.
+    for (first, imported) in [("nowhere", 0), ("c1-b", 0), ("c2-u", 0), ("c1-u", 1)] {
+        let copy = format!("\"id\":\"c1-b\",\"copy_of\":\"{first}\",");
+        std::fs::write(&path, text.replace("\"id\":\"c1-b\",", &copy)).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let store = sqlite(other.path()).await;
+        talk(&store, "c2").await;
+        let report = JsonlStore::open(&path).await.unwrap().import_into(&store, &mut |_| {}).await.unwrap();
+        assert_eq!((report.conversations, report.refused), (imported, 1 - imported), "{first}: {report:?}");
+        let store: &dyn Store = &store;
+        let check = store.check(CheckDepth::Full).await.unwrap();
+        assert!(check.is_sound(), "{first}: {check:?}");
+    }
+}
+
+#[tokio::test]
+async fn usage_beyond_every_number_leaves_its_conversation_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = sqlite(dir.path()).await;
+    talk(&from, "c1").await;
+    let path = dir.path().join("export.jsonl");
+    let text = String::from_utf8(export(&from, &path).await).unwrap();
+    let usage = text.lines().find(|line| line.contains("\"type\":\"usage\"")).unwrap();
+    let huge = usage.replace("\"input\":7", &format!("\"input\":{}", u64::MAX));
+    assert_ne!(huge, usage);
+    std::fs::write(&path, text.replace(usage, &format!("{huge}\n{huge}"))).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let stores: [Box<dyn Store>; 2] =
+        [Box::new(sqlite(other.path()).await), Box::new(MemoryStore::new(Arc::new(ManualClock::at(NOW_MS))))];
+    for store in stores {
+        let report = JsonlStore::open(&path).await.unwrap().import_into(store.as_ref(), &mut |_| {}).await.unwrap();
+        assert_eq!((report.conversations, report.refused), (1, 0), "{report:?}");
+        let totals = store.usage(&ConversationId::parse("c1").unwrap()).await.unwrap();
+        assert_eq!((totals[0].input, totals[0].output), (2 << 40, 10));
+        export(store.as_ref(), &dir.path().join("again.jsonl")).await;
+    }
 }
 
 #[tokio::test]

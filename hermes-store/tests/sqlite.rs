@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use hermes_store::transfer::jsonl::JsonlStore;
+use hermes_store::transfer::python::PythonStore;
 use hermes_store::{
     AdmissionOutcome, AdmissionStatus, AdmissionStore, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId,
     HostClock, IdSource, LeaseStore, MessagePage, NewMessage, NewSession, OwnerInfo, ProcProbe, PromptSnapshot, Role,
@@ -82,6 +84,7 @@ async fn child() {
         "crowd" => crowd_child(Path::new(&path), &name).await,
         "holder" => holder_child(Path::new(&path), &name).await,
         "opener" => drop(open(Path::new(&path)).await),
+        "closer" => open(Path::new(&path)).await.close().await,
         other => panic!("no role {other}"),
     }
 }
@@ -202,6 +205,41 @@ async fn d1_a_replaced_file_stops_every_write() {
     std::fs::remove_file(&path).unwrap();
     let refused = store.claim(claim("a", ClaimPolicy::Any)).await;
     assert!(matches!(refused, Err(StoreError::Replaced)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn d1_a_store_that_is_taken_for_an_export_keeps_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hermes.db");
+    let store = open(&path).await;
+    store.create_and_admit(new_conversation("c"), input("c", "1", "x")).await.unwrap();
+    let link = dir.path().join("state.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for path in [&path, &link] {
+        let python = PythonStore::open(path, dir.path()).await.map(drop);
+        assert!(matches!(python, Err(StoreError::Invalid { .. })), "{python:?}");
+        let export = JsonlStore::open(path).await.map(drop);
+        assert!(matches!(export, Err(StoreError::Invalid { .. })), "{export:?}");
+    }
+    // Had one of them closed the file, the locks of this process would be gone, and a second one that ends takes the
+    // log for its own.
+    assert!(spawn_child("closer", &path, "other").wait().unwrap().success());
+    store.admit(input("c", "2", "x")).await.unwrap();
+    store.close().await;
+    // Nobody has it open any more: it is only no export.
+    assert!(PythonStore::open(&path, dir.path()).await.is_err());
+    assert!(JsonlStore::open(&path).await.is_err());
+}
+
+#[tokio::test]
+async fn a_pipe_is_no_export_and_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let export = JsonlStore::open(&pipe).await.map(drop);
+    assert!(matches!(export, Err(StoreError::Invalid { .. })), "{export:?}");
+    let python = PythonStore::open(&pipe, dir.path()).await.map(drop);
+    assert!(matches!(python, Err(StoreError::Invalid { .. })), "{python:?}");
 }
 
 #[tokio::test]

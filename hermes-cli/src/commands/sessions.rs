@@ -89,7 +89,7 @@ enum What {
         #[arg(short = 'o', long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Put a session away; it is kept and found with --archived
+    /// Put a session away: the list says so, and a search finds it only with --archived
     Archive {
         /// An id, the beginning of one, or a title
         #[arg(value_name = "ID|TITLE")]
@@ -131,12 +131,12 @@ enum What {
         #[arg(value_name = "ID|TITLE")]
         name: String,
     },
-    /// Remove ended sessions that nobody used for long
+    /// End sessions that nobody used for long, and remove those that were ended so long ago. Pinned ones stay
     Prune {
         /// Only say what would go
         #[arg(long)]
         dry_run: bool,
-        /// How long, in days
+        /// How long, in days; 90 when left out
         #[arg(long, value_name = "N")]
         days: Option<u32>,
     },

@@ -130,6 +130,22 @@ fn restored(out: &mut dyn Write, report: &RestoreReport) -> io::Result<()> {
             report.unknown
         )?;
     }
+    let others = [
+        (
+            report.deliveries,
+            "messages were not sent yet; they may have been since, and are not sent again by themselves",
+        ),
+        (report.approvals, "open questions were withdrawn"),
+        (report.workers, "workers were at work; what became of them is not known"),
+        (report.delegations, "tasks that were given away are over or unknown; their results are not carried further"),
+        (report.receipts, "messages had come in since the backup; a platform that sends one again runs nothing"),
+    ];
+    for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+        writeln!(out, "{count} {what}")?;
+    }
+    if report.replaced.is_some() && !report.read_counters {
+        writeln!(out, "That file could not be read: messages that a platform sends again may run again")?;
+    }
     Ok(())
 }
 
@@ -148,6 +164,9 @@ fn vacuumed(out: &mut dyn Write, done: &VacuumOutcome) -> io::Result<()> {
         }
         VacuumOutcome::TurnRuns { conversation } => {
             writeln!(out, "Not now: a turn is at work in {}.", harmless(conversation))
+        }
+        VacuumOutcome::OpenElsewhere => {
+            writeln!(out, "Not now: another process has the file open. --force does it all the same.")
         }
         _ => writeln!(out, "Not done."),
     }

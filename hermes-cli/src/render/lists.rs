@@ -39,7 +39,7 @@ pub(crate) fn sessions(list: &[ConversationSummary], style: Style, width: usize)
     }
     let mut rows = vec![["ID", "LAST ACTIVITY", "ROWS", "STATE", "TITLE OR FIRST WORDS"].map(String::from).to_vec()];
     for session in list {
-        let used = session.id.as_str().len() + 16 + 4 + 7 + 10;
+        let used = session.id.as_str().len() + 16 + 4 + 8 + 10;
         rows.push(vec![
             session.id.to_string(),
             minute(session.last_activity_ms),
@@ -68,8 +68,15 @@ pub(crate) fn name_of(session: &ConversationSummary) -> String {
     }
 }
 
+/// What waits or runs; else what its user did with it.
 fn state(session: &ConversationSummary) -> String {
-    session.pending.map_or_else(String::new, |status| status.as_str().to_owned())
+    let flags = &session.flags;
+    match session.pending {
+        Some(status) => status.as_str().to_owned(),
+        None if flags.archived => "archived".to_owned(),
+        None if flags.pinned => "pinned".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// One conversation with its rows.

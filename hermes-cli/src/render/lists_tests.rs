@@ -30,11 +30,18 @@ pub(crate) fn summary(id: &str, title: Option<&str>) -> ConversationSummary {
 fn sessions_stand_in_columns() {
     let mut open = summary("c2", None);
     open.pending = Some(AdmissionStatus::Started);
-    let list = [summary("c1-long-id", Some("The first \x1b[31mone")), open];
+    let mut away = summary("c3", None);
+    away.flags.archived = true;
+    away.flags.pinned = true;
+    let mut kept = summary("c4", None);
+    kept.flags.pinned = true;
+    let list = [summary("c1-long-id", Some("The first \x1b[31mone")), open, away, kept];
     insta::assert_snapshot!(sessions(&list, Style::default(), 100), @r#"
-    ID          LAST ACTIVITY     ROWS  STATE    TITLE OR FIRST WORDS
-    c1-long-id  2026-12-02 08:21  4              The first ␛[31mone
-    c2          2026-12-02 08:21  4     started  "run: echo hello"
+    ID          LAST ACTIVITY     ROWS  STATE     TITLE OR FIRST WORDS
+    c1-long-id  2026-12-02 08:21  4               The first ␛[31mone
+    c2          2026-12-02 08:21  4     started   "run: echo hello"
+    c3          2026-12-02 08:21  4     archived  "run: echo hello"
+    c4          2026-12-02 08:21  4     pinned    "run: echo hello"
     "#);
     insta::assert_snapshot!(sessions(&[], Style::default(), 100), @"There are no sessions yet.");
 }

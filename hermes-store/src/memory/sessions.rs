@@ -11,7 +11,7 @@ use crate::admission::AdmissionRecord;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
-use crate::limits::PAGE_MAX_ROWS;
+use crate::limits::{PAGE_MAX_ROWS, USAGE_MAX_TOKENS};
 use crate::message::UsageTotals;
 use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
@@ -57,11 +57,11 @@ impl State {
             });
             sum.requests += 1;
             sum.unknown += u64::from(!one.known);
-            sum.input += one.input;
-            sum.output += one.output;
-            sum.cache_read += one.cache_read;
-            sum.cache_write += one.cache_write;
-            sum.reasoning += one.reasoning;
+            sum.input += counted(one.input);
+            sum.output += counted(one.output);
+            sum.cache_read += counted(one.cache_read);
+            sum.cache_write += counted(one.cache_write);
+            sum.reasoning += counted(one.reasoning);
         }
         for one in self.imports.usage(conversation) {
             let key = (one.provider.clone(), one.model.clone(), one.task.clone());
@@ -71,13 +71,13 @@ impl State {
                 task: one.task.clone(),
                 ..UsageTotals::default()
             });
-            sum.requests += one.requests;
-            sum.unknown += one.unknown;
-            sum.input += one.input;
-            sum.output += one.output;
-            sum.cache_read += one.cache_read;
-            sum.cache_write += one.cache_write;
-            sum.reasoning += one.reasoning;
+            sum.requests += counted(one.requests);
+            sum.unknown += counted(one.unknown);
+            sum.input += counted(one.input);
+            sum.output += counted(one.output);
+            sum.cache_read += counted(one.cache_read);
+            sum.cache_write += counted(one.cache_write);
+            sum.reasoning += counted(one.reasoning);
         }
         sums.into_values().collect()
     }
@@ -127,6 +127,11 @@ impl State {
         self.tombstones.insert(id.clone(), counters);
         Ok(())
     }
+}
+
+/// What a number of one entry counts in a sum.
+fn counted(tokens: u64) -> u64 {
+    tokens.min(USAGE_MAX_TOKENS.unsigned_abs())
 }
 
 fn matches(filter: &ConversationFilter, title: Option<&str>, id: &ConversationId, conv: &Conv) -> bool {

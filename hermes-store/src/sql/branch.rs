@@ -16,8 +16,9 @@ const KNOWN: &str = "SELECT branched_from, branched_seq, branch_digest FROM conv
 const OPEN: &str = "INSERT INTO sessions (id, conversation_id, parent_id, provider, model, cwd, prompt_hash, \
      tools_hash, first_seq, started_ms) SELECT $1, $1, NULL, provider, model, cwd, prompt_hash, tools_hash, $3, $4 \
      FROM sessions WHERE id = $2 ON CONFLICT (id) DO NOTHING";
+/// Only in a conversation that is new: another one may have got the id while this one waited to insert it.
 const ROOM: &str = "UPDATE conversations SET tip = $1, seq = seq + $2, message_count = $3, branched_from = $4, \
-     branched_seq = $5, branch_digest = $6 WHERE id = $1 RETURNING seq";
+     branched_seq = $5, branch_digest = $6 WHERE id = $1 AND tip IS NULL AND revision = 0 RETURNING seq";
 const SET_PREVIEW: &str = "UPDATE conversations SET preview = $2 WHERE id = $1";
 const COPY_ROW: &str = "INSERT INTO messages (id, conversation_id, session_id, turn_id, seq, role, kind, state, \
      content, api_content, reasoning, sidecar_issuer, sidecar, finish, has_calls, call_id, meta, digest, created_ms) \
@@ -82,12 +83,14 @@ impl Backend {
         let (new, digest) = (&branch.conversation.id, history::branch_digest(&branch));
         let mut tx = self.write().await?;
         let now = tx.now();
+        // Holds the source still for the length of this transaction. Taken before the look at the branch, so that one who
+        // waited here for the same branch finds it.
+        let source = take(tx.conn(), &branch.from).await?;
         if let Some(origin) = known(tx.conn(), new, &digest).await? {
             tx.rollback().await?;
             return Ok(origin);
         }
-        // Holds the source still for the length of this transaction.
-        let source = take(tx.conn(), &branch.from).await?.ok_or_else(|| not_found("conversation", &branch.from))?;
+        let source = source.ok_or_else(|| not_found("conversation", &branch.from))?;
         let tip = source.tip.ok_or_else(|| invalid("the conversation has no session yet; open one"))?;
         let view = match branch.view {
             View::Model => view::of_model(tx.conn(), &branch.from, &tip).await?,
@@ -104,7 +107,8 @@ impl Backend {
             .bind(branch.from.as_str())
             .bind(origin.seq)
             .bind(&digest);
-        let last: i64 = col(&room.fetch_one(tx.conn()).await.map_err(map)?, 0)?;
+        let room = room.fetch_optional(tx.conn()).await.map_err(map)?.ok_or_else(|| conflict("conversation", new))?;
+        let last: i64 = col(&room, 0)?;
         let before = last - size(rows.len());
         self.open_branch(tx.conn(), new, &tip, before, now).await?;
         let results: HashMap<&CallId, &MessageId> =

@@ -134,7 +134,8 @@ const GIVE_UP: &str = concat!(
     free!(),
     " AND state <> 'running' AND (attempts >= $2 OR (attempts > 0 AND COALESCE(ended_ms, written_ms) <= $3)) \
      ORDER BY id LIMIT $4) AND ",
-    free!()
+    free!(),
+    " AND state <> 'running' AND (attempts >= $2 OR (attempts > 0 AND COALESCE(ended_ms, written_ms) <= $3))"
 );
 
 const UNFINISHED: &str = "SELECT id FROM async_delegations WHERE (parent_id = $1 OR child_id = $1) \
@@ -218,6 +219,15 @@ async fn take_back(tx: &mut WriteTx, record: &DelegationRecord) -> Result<(), St
     Ok(())
 }
 
+/// Takes the row of a child that stands before its parent: two conversations are taken in the order of their ids, so that
+/// two that give each other tasks do not wait for each other.
+async fn take_before(conn: &mut Conn, parent: &ConversationId, child: &ConversationId) -> Result<(), StoreError> {
+    if child < parent {
+        take_conversation(conn, child).await?;
+    }
+    Ok(())
+}
+
 /// Whether the input of a known delegation is the one that is dispatched again; one that was deleted is not looked at.
 async fn is_same_input(conn: &mut Conn, known: &DelegationRecord, new: &NewAdmission) -> Result<bool, StoreError> {
     let row = sqlx::query(INPUT).bind(known.input.as_str()).fetch_optional(conn).await.map_err(map)?;
@@ -262,19 +272,20 @@ impl Backend {
         for row in &owners {
             let (owner, written_ms) = (word(row, 0, id(OwnerId::parse))?, col(row, 1)?);
             if self.is_orphaned(conn, &owner, written_ms, now).await? {
-                orphans.extend(self.orphans_of(conn, &owner, now).await?);
+                let found = self.orphans_of(conn, &owner, now).await?;
+                orphans.extend(found.into_iter().map(|id| (id, owner.clone())));
             }
         }
         orphans.sort_unstable();
         let mut lost = Vec::new();
         let mut ended = 0;
-        for id in orphans {
+        for (id, owner) in orphans {
             if lost.len() >= SWEEP_MAX_ROWS {
                 break;
             }
-            // Somebody may have written between the look and the taking.
+            // Somebody may have written, or adopted it, between the look and the taking.
             let Some(mut row) = find(conn, TAKE, &id).await? else { continue };
-            if row.record.state != DelegationState::Running {
+            if row.record.state != DelegationState::Running || row.record.owner != owner {
                 continue;
             }
             if let Some(end) = end_by_journal(conn, &row.record).await? {
@@ -343,9 +354,10 @@ impl DelegationStore for Backend {
     async fn dispatch(&self, fence: &Fence, turn: &TurnId, new: NewDelegation) -> Result<DelegationRecord, StoreError> {
         let mut tx = self.write().await?;
         let now = tx.now();
+        let parent = fence.conversation();
+        take_before(tx.conn(), parent, &new.child.id).await?;
         self.fence(&mut tx, fence, Some(turn), Touch::quiet(now, false)).await?;
         delegation::check_new(fence, &new)?;
-        let parent = fence.conversation();
         if let Some(known) = find(tx.conn(), ONE, &new.id).await? {
             known.again(fence, turn, &new)?;
             if !is_same_input(tx.conn(), &known.record, &new.input).await? {
@@ -393,11 +405,16 @@ impl DelegationStore for Backend {
         delegation::check_end(&end)?;
         let mut tx = self.write().await?;
         let now = tx.now();
+        // Which conversations a delegation has never changes.
+        let seen = find(tx.conn(), ONE, id).await?;
+        if let Some(seen) = seen.as_ref().filter(|seen| seen.is_cancel_of_parent(fence, &end)) {
+            take_before(tx.conn(), fence.conversation(), &seen.record.child).await?;
+        }
         self.fence(&mut tx, fence, None, Touch::quiet(now, false)).await?;
-        let seen = find(tx.conn(), ONE, id).await?.ok_or_else(|| not_found("delegation", id))?;
+        let seen = seen.ok_or_else(|| not_found("delegation", id))?;
         let is_cancel = seen.is_cancel_of_parent(fence, &end);
         if is_cancel {
-            // In this order everywhere: parent, child, delegation.
+            // In this order everywhere: conversations by id, then the delegation.
             take_conversation(tx.conn(), &seen.record.child).await?;
         }
         let mut row = take(tx.conn(), id).await?;

@@ -113,7 +113,7 @@ const GIVE_UP: &str = "UPDATE deliveries SET state = 'abandoned', is_open = 0, n
 const PRUNE_OLD: &str = "DELETE FROM deliveries WHERE is_open = 0 AND ended_ms <= $1";
 const PRUNE_MANY: &str = "DELETE FROM deliveries WHERE id IN (SELECT x.id FROM (SELECT id, ROW_NUMBER() OVER \
      (PARTITION BY conversation_id ORDER BY ended_ms DESC, id DESC) AS nth FROM deliveries WHERE is_open = 0) x \
-     WHERE x.nth > $1)";
+     WHERE x.nth > $1) AND is_open = 0";
 
 fn delivery(row: &Row) -> Result<DeliveryRecord, StoreError> {
     Ok(DeliveryRecord {
@@ -265,7 +265,14 @@ impl Backend {
         loop {
             let head = sqlx::query(HEAD).bind(text_in(&request.account)).bind(text_in(chat)).bind(resends(request));
             let head = head.fetch_optional(tx.conn()).await.map_err(map)?;
-            let Some(mut head) = head.as_ref().map(delivery).transpose()? else { return Ok(None) };
+            let Some(head) = head.as_ref().map(delivery).transpose()? else { return Ok(None) };
+            // Who confirms, fails or decides it holds its row and not the lane: what the look saw may be over.
+            let taken = sqlx::query(TAKE).bind(head.id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
+            let Some(mut head) = taken.as_ref().map(delivery).transpose()? else { continue };
+            let is_passed = head.state == DeliveryState::Ambiguous && request.ambiguous != AmbiguousPolicy::Resend;
+            if !head.state.is_open() || is_passed {
+                continue;
+            }
             let is_gone = match &head.owner {
                 Some(owner) if head.state == DeliveryState::Attempting && !head.is_overdue(now) => {
                     self.is_gone(tx.conn(), owner, now).await?
@@ -338,7 +345,7 @@ impl DeliveryStore for Backend {
     async fn claim_delivery(&self, request: DeliveryRequest) -> Result<DeliveryClaim, StoreError> {
         request.check()?;
         let mut tx = self.write().await?;
-        let now = tx.now();
+        let mut now = tx.now();
         let chats = sqlx::query(CHATS)
             .bind(text_in(&request.account))
             .bind(resends(&request))
@@ -350,7 +357,16 @@ impl DeliveryStore for Backend {
             .await
             .map_err(map)?;
         let mut changed = false;
-        for chat in &chats {
+        for (number, chat) in chats.iter().enumerate() {
+            if number > 0 {
+                // No claim holds two chats: their order here is not that in which a turn takes them.
+                match changed {
+                    true => tx.commit().await?,
+                    false => tx.rollback().await?,
+                }
+                tx = self.write().await?;
+                (now, changed) = (tx.now(), false);
+            }
             let chat = text(chat, 0)?;
             if let Some(found) = self.claim_in_chat(&mut tx, &request, &chat, now, &mut changed).await? {
                 tx.commit().await?;

@@ -87,7 +87,6 @@ const MOVE_ROUTE: &str = "UPDATE routes SET generation = generation + 1, set_gen
      conversation_id = $3 WHERE source = $1 AND route_key = $2 RETURNING conversation_id, set_generation";
 const SET_ROUTE: &str = "UPDATE routes SET set_generation = $4, conversation_id = $3 \
      WHERE source = $1 AND route_key = $2 RETURNING conversation_id, set_generation";
-const CONVERSATION: &str = "SELECT COUNT(*) FROM conversations WHERE id = $1";
 
 const REPLIES: &str = "SELECT r.admission_id, r.account, r.chat, r.thread, r.reply_to FROM replies r \
      JOIN admissions a ON a.id = r.admission_id WHERE r.conversation_id = $1 AND a.turn_id = $2 ORDER BY a.seq";
@@ -350,11 +349,8 @@ impl InboundStore for Backend {
         if generation.0 < 1 || generation > issued {
             return Err(invalid(format!("generation {} of the route was never handed out", generation.0)));
         }
-        let known: i64 =
-            sqlx::query_scalar(CONVERSATION).bind(conversation.as_str()).fetch_one(tx.conn()).await.map_err(map)?;
-        if known == 0 {
-            return Err(not_found("conversation", conversation));
-        }
+        // Held, so that it is not deleted before the route leads to it.
+        take(tx.conn(), conversation).await?.ok_or_else(|| not_found("conversation", conversation))?;
         if present.generation > generation {
             tx.rollback().await?;
             return Ok(RouteOutcome::Stale(present));

@@ -420,8 +420,9 @@ impl LeaseStore for Backend {
     async fn retire(&self, owner: &OwnerId) -> Result<(), StoreError> {
         let mut tx = self.write_within(WriteKind::Release).await?;
         let now = tx.now();
-        sqlx::query(RETIRE).bind(owner.as_str()).execute(tx.conn()).await.map_err(map)?;
+        // Conversations before owners, as a claim takes them.
         let freed = sqlx::query(RELEASE_ALL).bind(owner.as_str()).bind(now).fetch_all(tx.conn()).await.map_err(map)?;
+        sqlx::query(RETIRE).bind(owner.as_str()).execute(tx.conn()).await.map_err(map)?;
         for row in &freed {
             tx.announce(&word(row, 0, id(ConversationId::parse))?);
         }

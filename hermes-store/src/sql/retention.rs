@@ -244,6 +244,10 @@ impl Backend {
         before: i64,
     ) -> Result<bool, StoreError> {
         let mut tx = self.write_within(WriteKind::Normal).await?;
+        if matches!(step, PruneStep::Removed | PruneStep::Empty) {
+            // Routes are always taken before the conversation.
+            super::inbound::leave_routes(tx.conn(), id).await?;
+        }
         let taken = sqlx::query(TAKE).bind(id.as_str()).fetch_optional(tx.conn()).await.map_err(map)?;
         let still = sqlx::query(statement).bind(now).bind(before).bind(1_i64).bind(id.as_str());
         if taken.is_none() || still.fetch_optional(tx.conn()).await.map_err(map)?.is_none() {

@@ -12,7 +12,7 @@ use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
-use crate::limits::PAGE_MAX_ROWS;
+use crate::limits::{PAGE_MAX_ROWS, USAGE_MAX_TOKENS};
 use crate::message::UsageTotals;
 use crate::patience::WriteKind;
 use crate::prompt::PromptHash;
@@ -60,10 +60,31 @@ macro_rules! sessions {
 const SESSION: &str = sessions!("WHERE id = $1");
 pub(super) const SESSION_COLUMNS_ROWS: &str = sessions!("WHERE conversation_id = $1");
 const SET_TITLE: &str = "UPDATE conversations SET title = $2, title_source = $3 WHERE id = $1";
-const USAGE: &str = "SELECT provider, model, task, CAST(SUM(requests) AS BIGINT), \
-     CAST(SUM((1 - known) * requests) AS BIGINT), CAST(SUM(input) AS BIGINT), CAST(SUM(output) AS BIGINT), CAST(SUM(cache_read) AS BIGINT), CAST(SUM(cache_write) AS BIGINT), \
-     CAST(SUM(reasoning) AS BIGINT) FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task \
-     ORDER BY provider, model, task";
+/// A sum in which no request counts more than $2: one that overflows is an error, and the conversation could not be shown
+/// or exported any more because of what a provider said.
+macro_rules! sum {
+    ($column:literal) => {
+        concat!("CAST(SUM(CASE WHEN ", $column, " > $2 THEN $2 ELSE ", $column, " END) AS BIGINT)")
+    };
+}
+
+const USAGE: &str = concat!(
+    "SELECT provider, model, task, ",
+    sum!("requests"),
+    ", ",
+    sum!("(1 - known) * requests"),
+    ", ",
+    sum!("input"),
+    ", ",
+    sum!("output"),
+    ", ",
+    sum!("cache_read"),
+    ", ",
+    sum!("cache_write"),
+    ", ",
+    sum!("reasoning"),
+    " FROM usage_log WHERE conversation_id = $1 GROUP BY provider, model, task ORDER BY provider, model, task"
+);
 const EXISTS: &str = "SELECT COUNT(*) FROM conversations WHERE id = $1";
 const NEXT_GENERATION: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, \
      1 + COALESCE((SELECT MAX(generation) FROM tombstones WHERE id = '*'), 0)) \
@@ -308,7 +329,8 @@ impl SessionStore for Backend {
 
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
         self.exists(conversation).await?;
-        let rows = sqlx::query(USAGE).bind(conversation.as_str()).fetch_all(self.readers()).await.map_err(map)?;
+        let rows = sqlx::query(USAGE).bind(conversation.as_str()).bind(USAGE_MAX_TOKENS);
+        let rows = rows.fetch_all(self.readers()).await.map_err(map)?;
         let totals = |row: &Row| {
             Ok(UsageTotals {
                 provider: text(row, 0)?,

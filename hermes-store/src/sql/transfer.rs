@@ -49,7 +49,9 @@ const INSERT_CONVERSATION: &str = "INSERT INTO conversations (id, profile, sourc
      pinned, hidden, revision, token, generation, seq, place, lease_expires_ms, lease_ttl_ms, freed_ms, message_count, \
      created_ms, activity_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $11, $12, 0, 0, $13, 0, $14, $15) \
      ON CONFLICT (id) DO NOTHING";
-const INSERT_PROMPT: &str = "INSERT INTO prompts (hash, bytes) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING";
+/// As in `transcript`: holds the row, so that nobody deletes it before the session refers to it.
+const INSERT_PROMPT: &str = "INSERT INTO prompts (hash, bytes) VALUES ($1, $2) \
+     ON CONFLICT (hash) DO UPDATE SET hash = excluded.hash WHERE 1 = 0";
 const INSERT_SESSION: &str = "INSERT INTO sessions (id, conversation_id, parent_id, provider, model, cwd, prompt_hash, \
      tools_hash, first_seq, started_ms, ended_ms, end_reason) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (id) DO NOTHING";

@@ -102,9 +102,10 @@ const RECEIPTS: &str = "SELECT sequence, digest, result, recorded_ms FROM worker
 
 const OWNERS_AT_WORK: &str = "SELECT owner, MAX(written_ms) FROM worker_executions \
      WHERE state IN ('registered', 'running') GROUP BY owner ORDER BY owner";
+/// Asks for all of it again outside: while it waited for a row, a living owner may have adopted the worker.
 const LOSE_OF_OWNER: &str = "UPDATE worker_executions SET state = 'unknown', written_ms = $2 WHERE id IN \
      (SELECT id FROM worker_executions WHERE owner = $1 AND state IN ('registered', 'running') ORDER BY id LIMIT $3) \
-     AND state IN ('registered', 'running') RETURNING id";
+     AND owner = $1 AND state IN ('registered', 'running') RETURNING id";
 const OLD: &str = "SELECT id FROM worker_executions WHERE state = 'terminal' AND written_ms <= $1 \
      ORDER BY written_ms, id LIMIT $2";
 const DELETE_RECEIPTS: &str = "DELETE FROM worker_receipts WHERE execution_id = $1";

@@ -9,8 +9,8 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::SqlitePool;
 
@@ -88,6 +88,48 @@ pub(super) async fn check(path: PathBuf, opened: Identity) -> Result<(), StoreEr
     }
 }
 
+/// The databases that this process has open, once for each handle.
+static OPEN_HERE: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+
+/// One entry of [`OPEN_HERE`], as long as it lives.
+#[derive(Debug)]
+struct OpenHere(Identity);
+
+impl OpenHere {
+    fn new(opened: Identity) -> Self {
+        OPEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
+        Self(opened)
+    }
+}
+
+impl Drop for OpenHere {
+    fn drop(&mut self) {
+        let mut open = OPEN_HERE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = open.iter().position(|other| *other == self.0) {
+            open.swap_remove(at);
+        }
+    }
+}
+
+/// Refuses to read a file by hand that is no regular one (a pipe would be waited for without end), or that is a store
+/// which this process has open: to close a second descriptor of it would end the locks by which other processes know,
+/// and the last of those would take its log away. Blocks.
+pub(crate) fn check_readable(path: &Path) -> Result<(), StoreError> {
+    let found = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => StoreError::NotFound { what: path.display().to_string() },
+        _ => io(path, &error),
+    })?;
+    if !found.is_file() {
+        return Err(StoreError::Invalid { detail: format!("{} is not a file", path.display()) });
+    }
+    if OPEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(&Identity::of(&found)) {
+        return Err(StoreError::Invalid {
+            detail: format!("{} is a store that this process has open; it is no export", path.display()),
+        });
+    }
+    Ok(())
+}
+
 /// The three files of an open store, as they were when it was opened.
 ///
 /// SQLite removes log and index when the last connection of all processes is closed. While this is in use, one of the
@@ -97,6 +139,7 @@ pub(super) struct Watch {
     files: [(PathBuf, Identity); 3],
     /// Whether a name of the log or its index was found to lead to another file.
     is_foreign: AtomicBool,
+    _open: OpenHere,
 }
 
 /// Makes a connection open the log, at the price of one look at the schema.
@@ -121,7 +164,8 @@ impl Watch {
             };
             let files = [beside("-wal")?, beside("-shm")?];
             let [wal, shm] = files;
-            let watch = Self { files: [(path, opened), wal, shm], is_foreign: AtomicBool::new(false) };
+            let is_foreign = AtomicBool::new(false);
+            let watch = Self { files: [(path, opened), wal, shm], is_foreign, _open: OpenHere::new(opened) };
             watch.look()?;
             Ok(Arc::new(watch))
         });

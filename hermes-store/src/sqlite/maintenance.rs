@@ -135,7 +135,7 @@ struct Partial(PathBuf);
 impl Partial {
     fn beside(path: &Path) -> Result<Self, StoreError> {
         let at = beside(path, &format!(".partial-{}", uuid::Uuid::now_v7().simple()));
-        std::fs::DirBuilder::new().mode(PARTIAL_MODE).create(&at).map_err(|error| io(&at, &error))?;
+        std::fs::DirBuilder::new().mode(PARTIAL_MODE).create(&at).map_err(|error| io(&directory_of(path), &error))?;
         let partial = Self(at);
         // Made here, so that only its user can ever read it.
         let file = partial.file();
@@ -250,7 +250,7 @@ fn connect(path: &Path) -> SqliteConnectOptions {
 }
 
 fn in_use() -> StoreError {
-    invalid("the store is open in another program; end it (and every gateway of this home), and try again")
+    invalid("the store is open; end every program and gateway of this home, close it in this one, and try again")
 }
 
 /// Takes the file for itself, or fails: leaving WAL mode needs that no other connection exists at all.
@@ -439,6 +439,14 @@ fn changed_ms(path: &Path) -> i64 {
     [path.to_owned(), beside(path, "-wal")].into_iter().filter_map(changed).max().unwrap_or(0)
 }
 
+/// Says of a damage that it is the backup's: nobody shall believe that the store is damaged.
+fn of_backup(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt { detail } => StoreError::Corrupt { detail: format!("the backup: {detail}") },
+        other => other,
+    }
+}
+
 /// Makes a copy of a backup into a store that may follow a lost one.
 async fn prepare(
     file: &Path,
@@ -447,8 +455,8 @@ async fn prepare(
     report: &mut RestoreReport,
 ) -> Result<(), StoreError> {
     let options = connect(file).journal_mode(SqliteJournalMode::Delete);
-    let mut conn = options.connect().await.map_err(map)?;
-    let status = schema::status(&mut conn).await?;
+    let mut conn = options.connect().await.map_err(map).map_err(of_backup)?;
+    let status = schema::status(&mut conn).await.map_err(of_backup)?;
     schema::check_known(status.version, status.objects)?;
     if status.version == 0 {
         return Err(invalid("the backup is empty; it holds no store"));
@@ -536,9 +544,9 @@ fn replace(partial: &Path, store: &Path, now_ms: i64) -> Result<Option<PathBuf>,
 /// beside it. See the module for what is done to counters and inputs.
 ///
 /// # Errors
-/// [`StoreError::Invalid`] while somebody has the store open, and for a file that is no backup; [`StoreError::NotFound`];
-/// [`StoreError::TooNew`]; [`StoreError::Corrupt`] for a damaged backup; those of the file system. Until the last step
-/// the old store is untouched.
+/// [`StoreError::Invalid`] while somebody has the store open, and for a backup that is empty, in use or another
+/// program's database; [`StoreError::NotFound`]; [`StoreError::TooNew`]; [`StoreError::Corrupt`] for a backup that is
+/// damaged or no database at all; those of the file system. Until the last step the old store is untouched.
 pub async fn restore(backup: &Path, store: &Path, now_ms: i64) -> Result<RestoreReport, StoreError> {
     let (from, to) = (backup.to_owned(), store.to_owned());
     let partial = blocking(move || copy_backup(&from, &to)).await?;
@@ -604,4 +612,30 @@ pub(crate) fn is_open_elsewhere(path: &Path) -> bool {
     let (lock, free, start) = (libc::F_WRLCK as i16, libc::F_UNLCK as i16, libc::SEEK_SET as i16);
     let mut probe = libc::flock { l_type: lock, l_whence: start, l_start: ALIVE_BYTE, l_len: 1, l_pid: 0 };
     fcntl(file, FcntlArg::F_GETLK(&mut probe)).is_ok() && probe.l_type != free
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::MaintenanceStore as _;
+    use crate::sqlite::SqliteOptions;
+    use crate::time::HostClock;
+
+    #[tokio::test]
+    async fn a_refused_restore_or_backup_names_what_the_user_named() {
+        let home = tempfile::tempdir().unwrap();
+        let (text, path) = (home.path().join("text.db"), home.path().join("hermes.db"));
+        std::fs::write(&text, "no database\n").unwrap();
+        let refused = restore(&text, &path, 1).await.unwrap_err();
+        assert!(matches!(&refused, StoreError::Corrupt { detail } if detail.starts_with("the backup: ")), "{refused}");
+
+        let store = SqliteStore::open(SqliteOptions::new(&path, Arc::new(HostClock::new()))).await.unwrap();
+        let nowhere = home.path().join("nowhere");
+        let refused = store.backup(&nowhere.join("copy.db")).await.unwrap_err();
+        let named = nowhere.display().to_string();
+        assert!(matches!(&refused, StoreError::NotFound { what } if *what == named), "{refused}");
+        store.close().await;
+    }
 }

@@ -18,6 +18,7 @@ mod sql;
 mod write;
 mod writer;
 
+pub(crate) use guard::check_readable;
 pub(crate) use maintenance::is_open_elsewhere;
 pub use maintenance::{RestoreReport, restore};
 

@@ -104,6 +104,10 @@ pub(crate) struct Intake {
     open: Option<OpenRound>,
     /// Rows with calls: a copy of one has calls too.
     rounds: HashSet<MessageId>,
+    /// Rows that are no copies.
+    firsts: HashSet<MessageId>,
+    /// What the copies are of, as far as it has not come yet.
+    awaited: BTreeSet<MessageId>,
     seq: i64,
     usage: usize,
     read: u64,
@@ -124,6 +128,8 @@ impl Intake {
             conversation: None,
             open: None,
             rounds: HashSet::new(),
+            firsts: HashSet::new(),
+            awaited: BTreeSet::new(),
             seq,
             usage: 0,
             read: 0,
@@ -182,6 +188,10 @@ impl Intake {
                 let mut out = self.close_round();
                 if end.rows != self.read {
                     return Err(invalid(format!("{} rows were announced, and {} came", end.rows, self.read)));
+                }
+                // An undo of a copy counts its first row: without one the conversation would come to less than nothing.
+                if let Some(first) = self.awaited.first() {
+                    return Err(invalid(format!("a row is a copy of {first}, which is no first row that came")));
                 }
                 let tip = self.last_session.clone().ok_or_else(|| invalid("the conversation has no session"))?;
                 out.push(Placed::End(Totals {
@@ -329,6 +339,14 @@ impl Intake {
     fn placed(&mut self, row: BundleRow, calls: Vec<NewCall>) -> Placed {
         self.seq += 1;
         self.rows.add(row.state);
+        match &row.copy_of {
+            None => {
+                self.awaited.remove(&row.id);
+                self.firsts.insert(row.id.clone());
+            }
+            Some(first) if !self.firsts.contains(first) => drop(self.awaited.insert(first.clone())),
+            Some(_) => {}
+        }
         let is_visible = is_shown(row.kind) && row.state != RowState::Superseded && row.copy_of.is_none();
         self.shown += i64::from(is_visible);
         if is_visible && row.role == Role::User && self.preview.is_none() {

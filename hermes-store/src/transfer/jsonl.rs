@@ -251,6 +251,9 @@ struct Lines {
 impl Lines {
     async fn open(path: &Path, offset: u64, number: u64) -> Result<Self, StoreError> {
         let told = |error: std::io::Error| io(path, &error);
+        let given = path.to_owned();
+        let check = tokio::task::spawn_blocking(move || check(&given)).await;
+        check.map_err(|error| StoreError::Io { detail: error.to_string() })??;
         let mut file = File::open(path).await.map_err(told)?;
         file.seek(SeekFrom::Start(offset)).await.map_err(told)?;
         Ok(Self { path: path.to_owned(), reader: BufReader::new(file), offset, number })
@@ -276,6 +279,21 @@ impl Lines {
             }
         }
         Ok(Some(String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())))
+    }
+}
+
+/// Whether a file may be read by hand. Blocks.
+#[cfg(feature = "sqlite")]
+fn check(path: &Path) -> Result<(), StoreError> {
+    crate::sqlite::check_readable(path)
+}
+
+/// Whether a file may be read by hand. Blocks.
+#[cfg(not(feature = "sqlite"))]
+fn check(path: &Path) -> Result<(), StoreError> {
+    match std::fs::metadata(path).map_err(|error| io(path, &error))?.is_file() {
+        true => Ok(()),
+        false => Err(invalid(format!("{} is not a file", path.display()))),
     }
 }
 

@@ -147,10 +147,7 @@ struct Plan {
 }
 
 fn plan(path: &Path, scratch: &Path) -> Result<Plan, StoreError> {
-    let found = std::fs::metadata(path).map_err(|error| io(path, &error))?;
-    if !found.is_file() {
-        return Err(StoreError::Invalid { detail: format!("{} is not a file", path.display()) });
-    }
+    crate::sqlite::check_readable(path)?;
     let watch = Watch::of(path);
     let size = |suffix: &str| look(&beside(path, suffix)).map_or(0, |found| found.size);
     let here = |access| Ok(Plan { access, watch: watch.clone(), at: path.to_owned(), scratch: None });
