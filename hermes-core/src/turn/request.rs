@@ -34,13 +34,14 @@ impl Turn<'_> {
     /// Asks the model, with retries.
     pub(crate) async fn request(&mut self) -> Result<Answer, Ending> {
         let mut shown = std::mem::take(&mut self.shown);
-        let answer = self.ask(&mut shown).await;
+        let mut request = self.build_request();
+        let answer = self.ask(&mut request, &mut shown).await;
+        self.history = request.messages;
         self.shown = shown;
         answer
     }
 
-    async fn ask(&mut self, shown: &mut Shown) -> Result<Answer, Ending> {
-        let mut request = self.build_request();
+    async fn ask(&mut self, request: &mut ChatRequest, shown: &mut Shown) -> Result<Answer, Ending> {
         let mut output_lowered = false;
         let mut broke_off = false;
         let mut number = 0;
@@ -48,11 +49,12 @@ impl Turn<'_> {
             number += 1;
             self.api_calls += 1;
             self.emit(EventKind::RequestStarted { number: self.api_calls, model: self.model_name() });
-            let error = match self.attempt(&request, shown).await {
+            let error = match self.attempt(request, shown).await {
                 Ok(completion) => {
                     let silent = completion.text.trim().is_empty();
-                    let input = completion.usage.and_then(|usage| usage.input_total());
-                    self.anchor = input.map(|input| Anchor { messages: request.messages.len(), input });
+                    if let Some(input) = completion.usage.and_then(|usage| usage.input_total()) {
+                        self.anchor = Some(Anchor { messages: request.messages.len(), input, measured: true });
+                    }
                     return Ok(Answer { completion, shown_before: silent && broke_off });
                 }
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(shown)),
@@ -67,8 +69,13 @@ impl Turn<'_> {
             let attempts_max = self.engine.settings.request_attempts;
             let attempt = Attempt { number, max: attempts_max, output_lowered, jitter_permille: self.jitter(number) };
             match retry::decide(&error, attempt) {
-                Decision::End(EndReason::ContextOverflow) if self.shorten_after(&error).await? => {
-                    request = self.build_request();
+                Decision::End(EndReason::ContextOverflow) => {
+                    self.history = std::mem::take(&mut request.messages);
+                    let shortened = self.shorten_after(&error).await;
+                    *request = self.build_request();
+                    if !shortened? {
+                        return Err(self.failed(EndReason::ContextOverflow, &error, shown));
+                    }
                     number = 0;
                 }
                 Decision::End(reason) => return Err(self.failed(reason, &error, shown)),
@@ -104,12 +111,14 @@ impl Turn<'_> {
         self.compress(Trigger::Overflow).await
     }
 
-    fn build_request(&self) -> ChatRequest {
+    /// The next request. It takes the history, so that a long one is not copied for each round;
+    /// [`Turn::request`] gives it back.
+    fn build_request(&mut self) -> ChatRequest {
         let settings = &self.engine.settings;
         ChatRequest {
             system: self.system.clone(),
             tools: self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default(),
-            messages: self.history.clone(),
+            messages: std::mem::take(&mut self.history),
             max_output_tokens: self.max_output_tokens,
             temperature: settings.temperature,
             reasoning_effort: self.effort.clone(),
