@@ -13,7 +13,8 @@ use hermes_tools::{
 };
 
 use crate::compress::{ContextEngine, SummaryEngine};
-use crate::engine::{Engine, EngineParts, EngineSettings};
+use crate::end::TurnResult;
+use crate::engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 use crate::event::{EventSink, NoEvents};
 use crate::seams::{Clock, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSessions};
 
@@ -46,6 +47,19 @@ impl People for Nobody {
 
     fn watching(&self, _conversation: &ConversationId) -> bool {
         false
+    }
+}
+
+/// One and the same person in every conversation.
+struct OnePerson(Arc<dyn Approver>);
+
+impl People for OnePerson {
+    fn approver(&self, _conversation: &ConversationId) -> Arc<dyn Approver> {
+        self.0.clone()
+    }
+
+    fn clarifier(&self, _conversation: &ConversationId) -> Arc<dyn Clarifier> {
+        Arc::new(Nobody)
     }
 }
 
@@ -83,6 +97,39 @@ impl ToolHost {
             people: Arc::new(Nobody),
             cwd: None,
         }
+    }
+
+    /// These tools, all of them available, with somebody who is asked what needs approval. Questions of the model stay
+    /// unanswered; a host that has more to say fills the fields in.
+    #[must_use]
+    pub fn attended(registry: ToolRegistry, approver: Arc<dyn Approver>) -> Self {
+        let policy = Arc::new(ApprovalPolicy::new(PolicyConfig::default()));
+        Self { policy, people: Arc::new(OnePerson(approver)), ..Self::unattended(registry) }
+    }
+}
+
+impl From<&str> for Submission {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<String> for Submission {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+
+impl Engine {
+    /// Accepts an input and works until it is over: [`Engine::submit`] and [`Engine::run_until`] in one, for hosts with
+    /// nothing to do between them. A text alone begins a new conversation; how it went is in the result.
+    ///
+    /// # Errors
+    /// Those of [`Engine::submit`] (nothing was accepted then) and of [`Engine::run_until`] (the input stays queued).
+    pub async fn ask(&self, submission: impl Into<Submission>) -> Result<TurnResult, EngineError> {
+        let accepted = self.submit(submission.into()).await?;
+        let receipt = accepted.receipt();
+        self.run_until(&receipt.conversation, &receipt.admission).await
     }
 }
 

@@ -171,6 +171,13 @@ pub trait EventSink: Send + Sync {
     fn emit(&self, event: Event);
 }
 
+/// A function is a sink.
+impl<F: Fn(Event) + Send + Sync> EventSink for F {
+    fn emit(&self, event: Event) {
+        self(event);
+    }
+}
+
 /// Drops every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoEvents;

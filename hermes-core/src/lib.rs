@@ -5,13 +5,34 @@
 //! leaves through one exit with exactly one [`EndReason`]. What it knows stands in the store: after a crash the next
 //! engine reads the journal and goes on, without losing an input and without repeating an effect.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use hermes_core::{Engine, TokioClock};
+//! use hermes_providers::PracticeModel;
+//! use hermes_store::memory::MemoryStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), hermes_core::EngineError> {
+//! let clock = TokioClock::new();
+//! let store = Arc::new(MemoryStore::new(clock.clone()));
+//! let engine = Engine::builder(store, Arc::new(PracticeModel::new()), clock).build();
+//! let result = engine.ask("hello").await?;
+//! println!("{}", result.answer);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The examples go on from here: `minimal_chat` shows the answer as it comes, `own_tool` adds a tool that a person must
+//! allow, `own_context_engine` shortens long histories in another way.
+//!
 //! The crate does no IO of its own. Storage, models and tools come in as traits of their crates; time, prompt files
-//! and people through the small seams of [`seams`](Clock). It has no global, reads no environment and no wall clock, and
-//! starts no task: everything runs inside the futures that the host awaits, and dropping one is a crash that the next
-//! owner recovers from.
+//! and people through the small seams of [`seams`](Clock). It has no global, reads no environment and no wall clock
+//! ([`TokioClock`] is there for hosts that want it), and starts no task: everything runs inside the futures that the
+//! host awaits, and dropping one is a crash that the next owner recovers from.
 
 mod budget;
 mod builder;
+mod clock;
 mod closing;
 mod compress;
 mod end;
@@ -39,6 +60,7 @@ mod turn;
 pub mod testing;
 
 pub use builder::{EngineBuilder, Nobody, PlainSessions};
+pub use clock::TokioClock;
 pub use compress::{
     CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
 };

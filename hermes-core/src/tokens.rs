@@ -60,13 +60,16 @@ pub(crate) fn of_tools(tools: &[ToolSchema]) -> u64 {
     tools.iter().map(one).sum()
 }
 
-/// What a provider reported of a request: the true size of a prefix of the history.
+/// The known size of a prefix of the history: what a provider reported of a request, or an estimate that is not to be
+/// made again. Only what was added since is counted for the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Anchor {
     /// Messages that the request had.
     pub messages: usize,
     /// Its input tokens, system prompt and tools among them.
     pub input: u64,
+    /// True when a provider reported it.
+    pub measured: bool,
 }
 
 /// The size of the next request.
@@ -80,10 +83,15 @@ pub(crate) struct Load {
 
 /// The size of a request of `system`, `tools` and `messages`. With an anchor, only what came after it is estimated
 /// (E35).
-pub(crate) fn load(system: &str, tools: &[ToolSchema], messages: &[ChatMessage], anchor: Option<Anchor>) -> Load {
+pub(crate) fn load(system: &[u8], tools: &[ToolSchema], messages: &[ChatMessage], anchor: Option<Anchor>) -> Load {
     match anchor.filter(|anchor| anchor.messages <= messages.len()) {
-        Some(anchor) => Load { tokens: anchor.input + of_messages(&messages[anchor.messages..]), measured: true },
-        None => Load { tokens: of_text(system) + of_tools(tools) + of_messages(messages), measured: false },
+        Some(Anchor { messages: known, input, measured }) => {
+            Load { tokens: input + of_messages(&messages[known..]), measured }
+        }
+        None => {
+            let system = of_text(&String::from_utf8_lossy(system));
+            Load { tokens: system + of_tools(tools) + of_messages(messages), measured: false }
+        }
     }
 }
 
@@ -106,12 +114,23 @@ mod tests {
     #[test]
     fn e35_real_usage_wins_over_the_estimate() {
         let history: Vec<_> = (0..10).map(|n| user(format!("{n} {}", "x".repeat(396)))).collect();
-        let estimate = load("", &[], &history, None);
+        let estimate = load(b"", &[], &history, None);
         assert!(!estimate.measured);
-        let anchor = Anchor { messages: 8, input: estimate.tokens * 2 };
-        let real = load("", &[], &history, Some(anchor));
+        let anchor = Anchor { messages: 8, input: estimate.tokens * 2, measured: true };
+        let real = load(b"", &[], &history, Some(anchor));
         assert_eq!(real, Load { tokens: anchor.input + of_messages(&history[8..]), measured: true });
         // An anchor of a longer history than this one (it was compressed since) says nothing.
-        assert!(!load("", &[], &history[..4], Some(anchor)).measured);
+        assert!(!load(b"", &[], &history[..4], Some(anchor)).measured);
+    }
+
+    #[test]
+    fn an_estimate_that_goes_on_from_an_earlier_one_is_the_same() {
+        let history: Vec<_> = (0..10).map(|n| user("x漢ö".repeat(n))).collect();
+        let mut anchor = None;
+        for end in 0..=history.len() {
+            let (step, whole) = (load(b"abc", &[], &history[..end], anchor), load(b"abc", &[], &history[..end], None));
+            assert_eq!(step, whole, "{end}");
+            anchor = Some(Anchor { messages: end, input: step.tokens, measured: step.measured });
+        }
     }
 }

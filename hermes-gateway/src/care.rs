@@ -64,10 +64,11 @@ async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport,
 
 /// Whether a path leads to a file that is no SQLite database.
 async fn is_text(path: &Path) -> bool {
-    let Ok(mut file) = tokio::fs::File::open(path).await else { return false };
-    if file.metadata().await.is_ok_and(|found| !found.is_file()) {
+    // Asked before it is opened: a pipe would be waited for.
+    if !tokio::fs::metadata(path).await.is_ok_and(|found| found.is_file()) {
         return false;
     }
+    let Ok(mut file) = tokio::fs::File::open(path).await else { return false };
     let mut head = vec![0; SQLITE_MAGIC.len()];
     file.read_exact(&mut head).await.is_err() || head != SQLITE_MAGIC
 }

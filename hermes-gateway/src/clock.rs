@@ -1,23 +1,6 @@
 //! The engine's clock on a real machine.
 
-use std::time::Duration;
-
-use futures::future::BoxFuture;
-use hermes_store::{Clock as _, HostClock};
-
-/// The host's clock (anchored once, then monotonic) and the runtime's timer.
-#[derive(Debug, Default)]
-pub struct TokioClock(HostClock);
-
-impl hermes_core::Clock for TokioClock {
-    fn now_ms(&self) -> i64 {
-        self.0.now_ms()
-    }
-
-    fn sleep(&self, ms: u64) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
-    }
-}
+pub use hermes_core::TokioClock;
 
 /// The date of a time, as `2026-12-02` (UTC).
 pub(crate) fn date_of(now_ms: i64) -> String {

@@ -10,6 +10,7 @@ mod delegations;
 mod delivery;
 mod history;
 mod inbound;
+mod indexed;
 mod leases;
 mod maintenance;
 mod retention;

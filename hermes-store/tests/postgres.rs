@@ -9,6 +9,8 @@ mod load;
 #[path = "postgres/network.rs"]
 mod network;
 mod support;
+#[path = "postgres/waits.rs"]
+mod waits;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

@@ -28,6 +28,12 @@ pub enum Risk {
         /// Where it would run, resolved.
         workdir: std::path::PathBuf,
     },
+    /// Something else that a person must allow: to send a message, to spend money. Denied where nobody is there.
+    Ask {
+        /// Why, for the person who is asked (`sends a message to a stranger`). "Session" and "always" allow later
+        /// calls of the same tool for the same reason.
+        why: String,
+    },
 }
 
 /// How questions are answered in general (`approvals.mode`).

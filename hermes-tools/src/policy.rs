@@ -115,11 +115,12 @@ impl ApprovalPolicy {
             Risk::Read { path } => match paths::may_read(&paths::real(path).await, &homes(cx).await) {
                 PathVerdict::Never(why) => hard(&why),
                 // Reading is never asked about today; a rule that says so is asked like a write.
-                PathVerdict::Ask(why) => self.judge_paths(prepared, cx, vec![why]),
+                PathVerdict::Ask(why) => self.judge_reasons(prepared, cx, vec![why]),
                 PathVerdict::Free => allow(prepared),
             },
             Risk::Write { paths } => self.judge_writes(prepared, cx, paths).await,
             Risk::Command { command, workdir } => self.judge_command(prepared, cx, &command, workdir).await,
+            Risk::Ask { why } => self.judge_reasons(prepared, cx, vec![why]),
         }
     }
 
@@ -137,10 +138,10 @@ impl ApprovalPolicy {
                 }
             }
         }
-        self.judge_paths(prepared, cx, reasons)
+        self.judge_reasons(prepared, cx, reasons)
     }
 
-    fn judge_paths(&self, prepared: &PreparedCall, cx: &ToolContext, reasons: Vec<String>) -> Verdict {
+    fn judge_reasons(&self, prepared: &PreparedCall, cx: &ToolContext, reasons: Vec<String>) -> Verdict {
         let subject = prepared.tool.label(&prepared.call);
         let patterns = reasons.iter().map(|why| format!("{}: {why}", prepared.call.name)).collect();
         self.decide(prepared, cx, Question { subject, reasons, patterns })

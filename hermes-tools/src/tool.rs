@@ -65,6 +65,24 @@ pub struct ToolSpec {
     pub result_max_chars: Option<usize>,
 }
 
+impl ToolSpec {
+    /// A tool of a host's own, in the toolset `custom`. What nothing is known of is taken to be dangerous: it is not
+    /// run again after a crash and not beside other calls. Say otherwise in the fields.
+    #[must_use]
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Value) -> Self {
+        Self {
+            name: name.into(),
+            toolset: "custom",
+            description: description.into(),
+            parameters,
+            replay: ReplaySafety::Once,
+            concurrency: Concurrency::Barrier,
+            timed: true,
+            result_max_chars: None,
+        }
+    }
+}
+
 /// One call with its parsed and coerced arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {

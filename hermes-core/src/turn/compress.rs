@@ -24,7 +24,7 @@ use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart};
 use crate::event::EventKind;
 use crate::limits::SUMMARY_TIMEOUT_MS;
 use crate::persist::persist;
-use crate::tokens;
+use crate::tokens::{self, Anchor, Load};
 use crate::turn::{Ending, Turn};
 
 /// Why a history is shortened.
@@ -54,10 +54,13 @@ impl Turn<'_> {
         self.engine.window_of(self.model.info())
     }
 
-    /// The size of the next request in tokens.
-    fn load(&self) -> u64 {
+    /// The size of the next request in tokens. What was counted for it is not counted again: a round costs as much in a
+    /// long history as in a short one, also where the provider reports no usage.
+    fn load(&mut self) -> u64 {
         let tools = self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default();
-        tokens::load(&String::from_utf8_lossy(&self.system), &tools, &self.history, self.anchor).tokens
+        let Load { tokens, measured } = tokens::load(&self.system, &tools, &self.history, self.anchor);
+        self.anchor = Some(Anchor { messages: self.history.len(), input: tokens, measured });
+        tokens
     }
 
     /// Shortens the history; false when it stays as it is.
@@ -78,7 +81,8 @@ impl Turn<'_> {
             return Ok(false);
         };
         self.compressions += 1;
-        self.emit(EventKind::CompressionStarted { tokens: self.load(), window });
+        let tokens = self.load();
+        self.emit(EventKind::CompressionStarted { tokens, window });
         let rows = self.model_rows().await?;
         let asker = Asker { turn: self, used: Mutex::default() };
         let made = self.engine.context.compact(History { rows: &rows, window, focus: None }, &asker).await;

@@ -35,13 +35,14 @@ impl Turn<'_> {
     /// Asks the model, with retries. When it gives no answer and another may, says which.
     pub(crate) async fn request(&mut self) -> Result<Asked, Ending> {
         let mut shown = std::mem::take(&mut self.shown);
-        let answer = self.ask(&mut shown).await;
+        let mut request = self.build_request();
+        let answer = self.ask(&mut request, &mut shown).await;
+        self.history = request.messages;
         self.shown = shown;
         answer
     }
 
-    async fn ask(&mut self, shown: &mut Shown) -> Result<Asked, Ending> {
-        let mut request = self.build_request();
+    async fn ask(&mut self, request: &mut ChatRequest, shown: &mut Shown) -> Result<Asked, Ending> {
         let mut output_lowered = false;
         let mut broke_off = false;
         let mut number = 0;
@@ -49,11 +50,12 @@ impl Turn<'_> {
             number += 1;
             self.api_calls += 1;
             self.emit(EventKind::RequestStarted { number: self.api_calls, model: self.model_name() });
-            let error = match self.attempt(&request, shown).await {
+            let error = match self.attempt(request, shown).await {
                 Ok(completion) => {
                     let silent = completion.text.trim().is_empty();
-                    let input = completion.usage.and_then(|usage| usage.input_total());
-                    self.anchor = input.map(|input| Anchor { messages: request.messages.len(), input });
+                    if let Some(input) = completion.usage.and_then(|usage| usage.input_total()) {
+                        self.anchor = Some(Anchor { messages: request.messages.len(), input, measured: true });
+                    }
                     let answer = Answer { completion, shown_before: silent && broke_off };
                     return Ok(Asked::Answer(Box::new(answer)));
                 }
@@ -76,15 +78,17 @@ impl Turn<'_> {
                 jitter_permille: self.jitter(number),
             };
             match retry::decide(&error, attempt) {
-                Decision::End(EndReason::ContextOverflow) if self.shorten_after(&error).await? => {
-                    request = self.build_request();
-                    number = 0;
-                }
                 Decision::End(EndReason::ContextOverflow) => {
-                    return match self.rebuild_with_room(&error) {
-                        Some(rebuild) => Ok(Asked::Rebuild(rebuild)),
-                        None => Err(self.failed(EndReason::ContextOverflow, &error, shown)),
-                    };
+                    self.history = std::mem::take(&mut request.messages);
+                    let shortened = self.shorten_after(&error).await;
+                    *request = self.build_request();
+                    if !shortened? {
+                        return match self.rebuild_with_room(&error) {
+                            Some(rebuild) => Ok(Asked::Rebuild(rebuild)),
+                            None => Err(self.failed(EndReason::ContextOverflow, &error, shown)),
+                        };
+                    }
+                    number = 0;
                 }
                 Decision::FallBack(reason) => {
                     shown.next_attempt();
@@ -126,12 +130,14 @@ impl Turn<'_> {
         self.compress(Trigger::Overflow).await
     }
 
-    fn build_request(&self) -> ChatRequest {
+    /// The next request. It takes the history, so that a long one is not copied for each round;
+    /// [`Turn::request`] gives it back.
+    fn build_request(&mut self) -> ChatRequest {
         let settings = &self.engine.settings;
         ChatRequest {
             system: self.system.clone(),
             tools: self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default(),
-            messages: self.history.clone(),
+            messages: std::mem::take(&mut self.history),
             max_output_tokens: self.max_output_tokens,
             temperature: settings.temperature,
             reasoning_effort: self.effort.clone(),

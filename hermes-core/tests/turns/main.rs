@@ -14,6 +14,7 @@ mod budget;
 mod closing;
 mod crashes;
 mod endings;
+mod examples;
 mod fallback;
 mod guardrails;
 mod property;

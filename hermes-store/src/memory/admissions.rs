@@ -71,9 +71,7 @@ impl State {
 
     /// What was accepted under this key.
     fn admission_of(&self, conversation: &ConversationId, principal: &str, request: &str) -> Option<&AdmissionRecord> {
-        self.admissions.values().find(|known| {
-            known.principal == principal && known.receipt.conversation == *conversation && known.request_id == request
-        })
+        self.admissions.of(conversation).find(|known| known.principal == principal && known.request_id == request)
     }
 
     /// A process that ends accepts nothing new (S17).

@@ -72,12 +72,9 @@ impl State {
 
     /// Refuses an input whose id or request was used before.
     fn check_free(&self, input: &NewAdmission) -> Result<(), StoreError> {
-        let same = |a: &&crate::admission::AdmissionRecord| {
-            a.receipt.conversation == input.conversation
-                && a.principal == input.principal
-                && a.request_id == input.request_id
-        };
-        if self.admissions.values().any(|a| same(&a)) {
+        let same =
+            |a: &crate::admission::AdmissionRecord| a.principal == input.principal && a.request_id == input.request_id;
+        if self.admissions.of(&input.conversation).any(same) {
             return Err(conflict("request", &input.request_id));
         }
         match self.admissions.contains_key(&input.id) {

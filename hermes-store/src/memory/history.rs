@@ -191,7 +191,7 @@ impl State {
         self.nothing_unknown(id)?;
         for row in rows {
             if let ViewRow::New(new) = row
-                && (self.rows.contains_key(&new.id) || self.calls.values().any(|call| call.new.result == new.id))
+                && (self.rows.contains_key(&new.id) || self.calls.result_is(&new.id))
             {
                 return Err(conflict("message", &new.id));
             }

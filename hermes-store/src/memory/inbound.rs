@@ -230,8 +230,10 @@ impl State {
     /// The chats that are owed the answer of a turn, each once, in the order in which their inputs came; nothing is owed
     /// afterwards.
     pub(super) fn take_replies(&mut self, turn: &crate::TurnId) -> Vec<Reply> {
+        let conversation = self.turns.get(turn).map(|record| &record.conversation);
+        let admissions = conversation.into_iter().flat_map(|id| self.admissions.of(id));
         let mut owed: Vec<_> =
-            self.admissions.values().filter(|a| a.receipt.turn.as_ref() == Some(turn)).map(|a| &a.receipt).collect();
+            admissions.filter(|a| a.receipt.turn.as_ref() == Some(turn)).map(|a| &a.receipt).collect();
         owed.sort_by_key(|receipt| receipt.seq);
         let ids: Vec<_> = owed.into_iter().map(|receipt| receipt.admission.clone()).collect();
         let mut out: BTreeMap<Target, Reply> = BTreeMap::new();

@@ -81,8 +81,7 @@ impl State {
     /// Whether a rule applies to a conversation at rest.
     fn applies(&self, step: PruneStep, id: &ConversationId, conv: &Conv, rules: &PruneRules, now: i64) -> bool {
         let is_old = |time: i64, age: u64| time <= now.saturating_sub(ms(age));
-        let is_empty =
-            || self.rows_of(id).next().is_none() && !self.admissions.values().any(|a| a.receipt.conversation == *id);
+        let is_empty = || self.rows_of(id).next().is_none() && self.admissions.of(id).next().is_none();
         match step {
             PruneStep::Removed => {
                 let ended = conv.ended.as_ref().is_some_and(|(at, _)| is_old(*at, rules.idle_ms));

@@ -111,7 +111,7 @@ impl State {
         self.leave_receipts(id);
         self.delete_deliveries(id);
         self.approvals.retain(|_, approval| approval.conversation != *id);
-        self.admissions.retain(|_, a| a.receipt.conversation != *id);
+        self.admissions.remove_all(id);
         self.turns.retain(|_, turn| turn.conversation != *id);
         self.rows.retain(|_, row| row.conversation != *id);
         self.places.retain(|(conversation, _), _| conversation != id);

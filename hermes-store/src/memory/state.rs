@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::indexed::{Admissions, Calls};
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -162,12 +163,12 @@ pub(super) struct State {
     pub(super) delegations: super::delegations::Delegations,
     pub(super) conversations: BTreeMap<ConversationId, Conv>,
     pub(super) tombstones: BTreeMap<ConversationId, Counters>,
-    pub(super) admissions: BTreeMap<AdmissionId, AdmissionRecord>,
+    pub(super) admissions: Admissions,
     pub(super) turns: BTreeMap<TurnId, Turn>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(super) rows: BTreeMap<MessageId, Row>,
     pub(super) places: BTreeMap<(ConversationId, i64), MessageId>,
-    pub(super) calls: BTreeMap<CallId, Call>,
+    pub(super) calls: Calls,
     pub(super) usage: BTreeMap<String, (ConversationId, UsageDelta)>,
     pub(super) prompts: BTreeMap<String, Bytes>,
     pub(super) changes: BTreeMap<ChangeId, Change>,
@@ -257,18 +258,15 @@ impl State {
 
     /// Calls of a turn in their order: by round, then as the model wrote them.
     pub(super) fn calls_of(&self, turn: &TurnId) -> Vec<&Call> {
-        let mut calls: Vec<_> = self.calls.values().filter(|call| call.turn == *turn).collect();
+        let mut calls: Vec<_> = self.calls.of_turn(turn).collect();
         calls.sort_by_key(|call| call.result_seq);
         calls
     }
 
     /// Admissions of a conversation that are not over, in their order.
     pub(super) fn waiting(&self, id: &ConversationId) -> Vec<&AdmissionRecord> {
-        let mut out: Vec<_> = self
-            .admissions
-            .values()
-            .filter(|a| a.receipt.conversation == *id && a.receipt.status != AdmissionStatus::Terminal)
-            .collect();
+        let mut out: Vec<_> =
+            self.admissions.of(id).filter(|a| a.receipt.status != AdmissionStatus::Terminal).collect();
         out.sort_by_key(|a| a.receipt.seq);
         out
     }
@@ -288,7 +286,7 @@ impl State {
                 Some(known) if *known != digest => return Err(conflict("message", &row.id)),
                 Some(_) => out.push(false),
                 None => {
-                    if self.calls.values().any(|call| call.new.result == row.id) {
+                    if self.calls.result_is(&row.id) {
                         return Err(conflict("message", &row.id));
                     }
                     seen.insert(&row.id, digest);

@@ -113,10 +113,9 @@ impl State {
         }
         self.fresh(id, std::slice::from_ref(round.assistant()))?;
         for call in &calls {
-            let is_result = |known: &Call| known.new.result == call.result;
             if self.calls.contains_key(&call.call)
                 || self.rows.contains_key(&call.result)
-                || self.calls.values().any(is_result)
+                || self.calls.result_is(&call.result)
             {
                 return Err(conflict("call", &call.call));
             }

@@ -58,7 +58,7 @@ impl State {
             }
             Placed::Row(row) => {
                 let new = &row.new.id;
-                if self.rows.contains_key(new) || self.calls.values().any(|call| call.new.result == *new) {
+                if self.rows.contains_key(new) || self.calls.result_is(new) {
                     return Some(format!("message {new}"));
                 }
                 let call = row.calls.iter().find(|call| self.calls.contains_key(&call.call));

@@ -27,6 +27,14 @@ const CREATE: &str = "INSERT INTO conversations (id, profile, source, title, tit
      COALESCE((SELECT MAX(place) FROM tombstones WHERE id = $1 OR id = '*'), 0), \
      0, 0, $6, 0, $6, $6 WHERE 1 = 1 ON CONFLICT (id) DO NOTHING";
 
+/// The same counters once more, when the row is there: on PostgreSQL the statement above may have waited for one that
+/// deleted the conversation, and has not seen the tombstone of it (I08).
+const RAISE: &str = "UPDATE conversations SET token = t.token, generation = t.generation, seq = t.seq, \
+     place = t.place FROM (SELECT COALESCE(MAX(token), 0) AS token, COALESCE(MAX(generation), 0) AS generation, \
+     COALESCE(MAX(seq), 0) AS seq, COALESCE(MAX(place), 0) AS place FROM tombstones WHERE id = $1 OR id = '*') AS t \
+     WHERE id = $1 AND (conversations.token < t.token OR conversations.generation < t.generation \
+     OR conversations.seq < t.seq OR conversations.place < t.place)";
+
 /// Takes the row of the conversation, which puts those who admit in a line, and gives a place.
 const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, place = place + 1, activity_ms = $2, \
      ended_ms = NULL, end_reason = NULL, archived = CASE WHEN auto_archived = 1 THEN 0 ELSE archived END, \
@@ -88,16 +96,25 @@ async fn by_key(
 pub(super) async fn create(conn: &mut Conn, new: &NewConversation, now: i64) -> Result<(), StoreError> {
     let title = new.title.as_deref().and_then(rules::clean_title);
     let source = title.is_some().then_some(TitleSource::User.as_str());
-    sqlx::query(CREATE)
+    let created = sqlx::query(CREATE)
         .bind(new.id.as_str())
         .bind(text_in(&new.profile))
         .bind(text_in(&new.source))
         .bind(text_in_or_null(title.as_deref()))
         .bind(source)
         .bind(now)
-        .execute(conn)
+        .execute(&mut *conn)
         .await
         .map_err(map)?;
+    if created.rows_affected() == 1 {
+        raise(conn, &new.id).await?;
+    }
+    Ok(())
+}
+
+/// Lets the counters of a conversation that was just created begin where those of a deleted one of its name ended.
+pub(super) async fn raise(conn: &mut Conn, conversation: &ConversationId) -> Result<(), StoreError> {
+    sqlx::query(RAISE).bind(conversation.as_str()).execute(conn).await.map_err(map)?;
     Ok(())
 }
 

@@ -133,10 +133,16 @@ async fn insert_conversation(conn: &mut Conn, new: &BundleConversation, now: i64
         .bind(now)
         .bind(new.created_at_ms)
         .bind(new.last_activity_ms)
-        .execute(conn)
+        .execute(&mut *conn)
         .await
         .map_err(map)?;
-    Ok((done.rows_affected() == 1).then_some(seq))
+    if done.rows_affected() == 0 {
+        return Ok(None);
+    }
+    // On PostgreSQL the insert may have waited for one that deleted such a conversation: its tombstone counts too (I08).
+    super::admissions::raise(conn, &new.id).await?;
+    let counters = sqlx::query(COUNTERS).bind(new.id.as_str()).fetch_one(conn).await.map_err(map)?;
+    Ok(Some(col(&counters, 2)?))
 }
 
 async fn insert_session(
