@@ -1,9 +1,6 @@
 //! The clock of an ordinary program. The engine itself knows only the seam.
 
-#![allow(clippy::disallowed_methods, reason = "what stands behind the seam on a real machine")]
-
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hermes_store::{Clock as _, HostClock, HostTime};
@@ -29,7 +26,7 @@ impl Clock for TokioClock {
     }
 
     fn sleep(&self, ms: u64) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
+        Box::pin(HostClock::sleep(ms))
     }
 }
 

@@ -67,6 +67,12 @@ impl HostClock {
         let zero_ms = host.wall_ms().saturating_sub(host.since_boot().up_ms);
         Self { host, zero_ms }
     }
+
+    /// Ends after `ms` milliseconds, by the timer of the Tokio runtime that it is awaited in: for hosts that want time
+    /// from one place.
+    pub async fn sleep(ms: u64) {
+        tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+    }
 }
 
 impl Default for HostClock {

@@ -34,7 +34,18 @@ const BENCHES: &[Bench] = &[
         of_program: false,
         run: store,
     },
+    Bench {
+        name: "engine",
+        about: "what the engine adds to a round, and 1,000 conversations at once, on the in-memory store",
+        of_program: false,
+        run: engine,
+    },
 ];
+
+/// The engine alone: a model that answers at once, a tool that does nothing, a store in memory.
+fn engine() -> Result<()> {
+    shell::run(shell::cargo().args(["run", "--release", "-p", "hermes-core", "--all-features", "--example", "bench"]))
+}
 
 /// The store beside raw commits of the same databases.
 fn store() -> Result<()> {

@@ -33,6 +33,25 @@ async fn t27_no_mode_allows_what_never_runs() {
 }
 
 #[tokio::test]
+async fn a_tool_that_asks_by_itself_runs_only_when_it_is_allowed() {
+    let ask = || Risk::Ask { why: "sends a postcard".to_owned() };
+    let unattended = PolicyConfig { presence: Presence::Unattended, ..PolicyConfig::default() };
+    for (config, answer, asked, runs) in [
+        (PolicyConfig::default(), ApprovalAnswer::Session, 1, 2),
+        (PolicyConfig::default(), deny(), 2, 0),
+        (unattended, ApprovalAnswer::Always, 0, 0),
+        (off(), deny(), 0, 2),
+    ] {
+        let mut bench = Bench::with(config, FixedApprover::new(answer));
+        bench.add(LedgerTool::new("postcard", bench.ledger.clone()).risk(ask()));
+        for _ in 0..2 {
+            bench.one("postcard", json!({})).await;
+        }
+        assert_eq!((bench.approver.asked().len(), bench.ledger.effects().len()), (asked, runs));
+    }
+}
+
+#[tokio::test]
 async fn t28_deny_globs_hold_in_every_mode() {
     let config = PolicyConfig { deny: vec!["echo secret*".to_owned()], ..off() };
     let bench = Bench::with(config, FixedApprover::new(ApprovalAnswer::Once));
