@@ -179,6 +179,7 @@ operations! {
 /// Every method that only reads: without a COMMIT there is no fault.
 const READS: &[&str] = &[
     "admission",
+    "admission_of",
     "turn",
     "wait_for_change",
     "messages",

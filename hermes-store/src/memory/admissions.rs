@@ -75,7 +75,7 @@ impl State {
     }
 
     /// A process that ends accepts nothing new (S17).
-    fn check_not_retired(&self, owner: &OwnerId) -> Result<(), StoreError> {
+    pub(super) fn check_not_retired(&self, owner: &OwnerId) -> Result<(), StoreError> {
         match self.owners.get(owner) {
             Some(row) if row.retired => Err(StoreError::Retired),
             _ => Ok(()),

@@ -59,6 +59,7 @@ impl State {
             return Err(delegation::too_many());
         }
         self.check_free(&new.input)?;
+        self.check_not_retired(&new.input.submitted_by)?;
         self.create(&new.child, now);
         let AdmitOutcome::Accepted(receipt) = self.admit(new.input.clone(), now)? else {
             return Err(conflict("request", &new.input.request_id));

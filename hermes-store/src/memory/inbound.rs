@@ -107,8 +107,11 @@ impl State {
             }
         }
         if let Some(new) = conversation {
-            if !self.conversations.contains_key(&new.id) && self.admissions.contains_key(&input.id) {
-                return Err(conflict("admission", &input.id));
+            if !self.conversations.contains_key(&new.id) {
+                if self.admissions.contains_key(&input.id) {
+                    return Err(conflict("admission", &input.id));
+                }
+                self.check_not_retired(&input.submitted_by)?;
             }
             self.create(new, now);
         }

@@ -40,8 +40,9 @@ const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, plac
      ended_ms = NULL, end_reason = NULL, archived = CASE WHEN auto_archived = 1 THEN 0 ELSE archived END, \
      auto_archived = 0 WHERE id = $1 RETURNING place";
 
-/// Inserts unless the queue is full or the one who submits is retired (S17). It looks in a statement of its own, behind the one that waited for the row: a
-/// statement of PostgreSQL sees what was there when it began, and not what was admitted while it waited.
+/// Inserts unless the queue is full or the one who submits is retired (S17). It looks in a statement of its own, behind the
+/// one that waited for the row: a statement of PostgreSQL sees what was there when it began, and not what was admitted
+/// while it waited.
 const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
      submitted_by, status, created_ms) SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9 \
      WHERE (SELECT COUNT(*) FROM admissions WHERE conversation_id = $2 AND status <> 'terminal') < $10 \
