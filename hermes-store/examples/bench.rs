@@ -338,6 +338,11 @@ async fn large(dir: &Path, rows: u64) {
 
 #[tokio::main]
 async fn main() {
+    // On a worker, as the tasks of a program are: the main thread is woken across threads for every answer.
+    tokio::spawn(run()).await.unwrap();
+}
+
+async fn run() {
     let dir = tempfile::tempdir().unwrap();
     let raw_path = dir.path().join("raw.db");
     open(&raw_path).await.close().await;

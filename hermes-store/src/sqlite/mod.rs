@@ -167,10 +167,12 @@ impl SqliteStore {
         let (queue, requests) = mpsc::channel(WRITE_QUEUE_MAX);
         let changed = Arc::new(Notify::new());
         let commits = Arc::new(AtomicU64::new(0));
+        let watch = Watch::begin(&options.path, identity, &readers).await?;
+        watch.stand_by(&mut conn).await?;
         let writer = Writer {
             requests: Requests::new(requests),
             connect,
-            watch: Watch::begin(&options.path, identity, &readers).await?,
+            watch,
             clock: Arc::new(FileClock::new(options.clock)),
             changed: Arc::clone(&changed),
             commits: Arc::clone(&commits),

@@ -3,7 +3,8 @@
 //! A statement's way to that thread and back costs more than most statements. A method that goes back and forth pays it
 //! for each of its statements, and while it is on its way, the thread waits. An [`Order`] is a write that is complete
 //! when it is given away: its statements depend on each other only through `changes()`. So one message carries a whole
-//! order, or [`CHUNK_MAX`] of them, and with the first of a batch also its BEGIN.
+//! order, or [`CHUNK_MAX`] of them, and with the first of a batch also its BEGIN. When nobody else waits, the COMMIT
+//! goes with them too.
 //!
 //! An order whose conditions fail changes nothing, so that it needs no savepoint. An order that fails with an error takes
 //! its transaction with it, and is then done the long way like any that was not plain.
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::SqliteStore;
 use super::sql::plain::{Append, fence, plain_fence, plain_row, plain_usage};
-use super::write::{BEGIN, closed, waited_ms};
+use super::write::{BEGIN, COMMIT, closed, waited_ms};
 use super::writer::Request;
 use crate::error::StoreError;
 use crate::patience::WriteKind;
@@ -46,6 +47,9 @@ static TEXTS: LazyLock<Vec<[String; 2]>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+/// A transaction with one order.
+static ALONE: LazyLock<String> = LazyLock::new(|| format!("{}; {COMMIT}", TEXTS[0][1]));
 
 /// The statements of one order whose parameters stand behind `offset` others.
 fn order_texts(offset: usize) -> [String; STATEMENTS] {
@@ -174,30 +178,43 @@ pub(super) async fn execute(
     while !rest.is_empty() {
         let bits = rest.len().min(CHUNK_MAX).ilog2();
         let (chunk, behind) = rest.split_at(1 << bits);
-        let done = message(conn, chunk, bits, begins, now).await?;
-        plain.extend(done);
+        let done = message(conn, chunk, TEXTS[bits as usize][usize::from(begins)].as_str(), now).await?;
+        // BEGIN speaks too, with the number of the statement before it.
+        let done = done.get(usize::from(begins)..).unwrap_or_default();
+        plain.extend(done.chunks(STATEMENTS).map(is_plain));
         (rest, begins) = (behind, false);
     }
     Ok(plain)
 }
 
+/// Executes one order in a transaction of its own, which is committed when this returns. Says whether it was plain;
+/// one that was not changed nothing.
+///
+/// # Errors
+/// Those of the order and of the COMMIT; a transaction may still be open.
+pub(super) async fn execute_alone(conn: &mut SqliteConnection, order: &Order, now: i64) -> Result<bool, sqlx::Error> {
+    let changed = message(conn, std::slice::from_ref(order), ALONE.as_str(), now).await?;
+    Ok(changed.get(1..).is_some_and(is_plain))
+}
+
+/// Whether an order was plain, by the number of rows that each of its statements changed.
+fn is_plain(changed: &[u64]) -> bool {
+    changed.first() == Some(&1)
+}
+
+/// How many rows each statement of the message changed; one that changes none says the number of the one before.
 async fn message(
     conn: &mut SqliteConnection,
     chunk: &[Order],
-    bits: u32,
-    begins: bool,
+    text: &'static str,
     now: i64,
-) -> Result<Vec<bool>, sqlx::Error> {
-    let text = TEXTS[bits as usize][usize::from(begins)].as_str();
+) -> Result<Vec<u64>, sqlx::Error> {
     // Only texts of this file, put together above.
     let query = sqlx::query(AssertSqlSafe(text));
     let query = chunk.iter().fold(query, |query, order| order.append.bind(query, Some(now)));
-    // No statement here returns rows; each says how many it changed.
+    // No statement here returns rows.
     let changed = conn.fetch_many(query).try_filter_map(|said| async move { Ok(said.left()) });
-    let changed: Vec<u64> = changed.map_ok(|said| said.rows_affected()).try_collect().await?;
-    // BEGIN speaks too, with the number of the statement before it.
-    let changed = changed.get(usize::from(begins)..).unwrap_or_default();
-    Ok(changed.chunks(STATEMENTS).map(|order| order.first() == Some(&1)).collect())
+    changed.map_ok(|said| said.rows_affected()).try_collect().await
 }
 
 #[cfg(test)]

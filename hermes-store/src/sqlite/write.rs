@@ -17,6 +17,7 @@ use crate::limits::SQLITE_BUSY_MS;
 use crate::patience::WriteKind;
 
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const COMMIT: &str = "COMMIT";
 
 /// How long SQLite itself waits for a lock before it says that the file is busy. Short: it blocks the connection's
 /// thread, and the rest of the wait is ours, with jitter, and can be cancelled.

@@ -33,12 +33,11 @@ use super::clock::FileClock;
 use super::errors::{is_busy, map, map_commit};
 use super::guard::Watch;
 use super::orders::{self, Order};
-use super::write::{BEGIN, Loan, Verdict, jitter};
+use super::write::{BEGIN, COMMIT, Loan, Verdict, jitter};
 use crate::error::StoreError;
 use crate::limits::{BATCH_MAX_WRITES, CHECKPOINT_EVERY_COMMITS, WAL_REST_PAGES};
 use crate::time::Clock;
 
-const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
 const SAVE: &str = "SAVEPOINT member";
 /// Both in one message to the connection's thread.
@@ -80,6 +79,10 @@ impl Requests {
             Some(request) => Some(request),
             None => self.queue.recv().await,
         }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ahead.is_none() && self.queue.is_empty()
     }
 
     /// The next one, if it is there already.
@@ -143,7 +146,7 @@ enum Savepoint {
 enum Began {
     /// A transaction, with or without members.
     Transaction,
-    /// Nothing: nobody waits any more.
+    /// Nothing: nobody waits any more, or who waited was told.
     Nothing,
     /// An error, which was told: the connection has seen enough.
     Failed,
@@ -349,7 +352,8 @@ impl Writer {
         self.commit(batch, joined).await
     }
 
-    /// BEGIN IMMEDIATE with the first orders in one message, as long as somebody waits for them.
+    /// BEGIN IMMEDIATE with the first orders in one message, as long as somebody waits for them. When only one does, the
+    /// COMMIT goes with it.
     async fn begin_with(&self, batch: &mut Batch, mut orders: Vec<Order>) -> Began {
         loop {
             orders.retain(|order| order.take());
@@ -357,19 +361,26 @@ impl Writer {
                 return Began::Nothing;
             }
             batch.began = Instant::now();
+            let is_alone = orders.len() == 1 && self.requests.is_empty();
             let begin = async {
                 let mut conn = batch.conn.lock().await;
                 self.clock.settle(&mut conn).await?;
-                orders::execute(&mut conn, &orders, true, self.clock.now_ms()).await
+                match &orders[..] {
+                    [order] if is_alone => {
+                        let is_plain = orders::execute_alone(&mut conn, order, self.clock.now_ms()).await?;
+                        Ok(vec![is_plain])
+                    }
+                    orders => orders::execute(&mut conn, orders, true, self.clock.now_ms()).await,
+                }
             };
-            // Side by side: a page goes to the file with the COMMIT, and both are done before that.
-            let (done, is_same_file) = tokio::join!(begin, self.watch.check());
-            if let Err(error) = is_same_file {
-                self.leave(&batch.conn).await;
-                orders.into_iter().for_each(|order| order.answer(Err(error.clone())));
-                return Began::Failed;
-            }
-            match done {
+            match begin.await {
+                Ok(plain) if is_alone => {
+                    self.committed();
+                    for (order, is_plain) in orders.into_iter().zip(plain) {
+                        order.answer(Ok(is_plain));
+                    }
+                    return Began::Nothing;
+                }
                 Ok(plain) => {
                     batch.sort(orders, &plain);
                     return Began::Transaction;
@@ -381,12 +392,36 @@ impl Writer {
                     jitter().await;
                 }
                 Err(error) => {
-                    tracing::debug!("orders failed, and go the long way: {error}");
-                    batch.sort(orders, &[]);
+                    self.fail(batch, orders, error, is_alone).await;
                     return Began::Failed;
                 }
             }
         }
+    }
+
+    /// Tells what became of first orders that an error ended.
+    async fn fail(&self, batch: &mut Batch, orders: Vec<Order>, error: sqlx::Error, with_commit: bool) {
+        let refusal = self.watch.refusal();
+        if refusal.is_some() {
+            self.leave(&batch.conn).await;
+        }
+        // Only a COMMIT can leave it open whether it was done.
+        match (refusal, map_commit(error)) {
+            (Some(told), _) => orders.into_iter().for_each(|order| order.answer(Err(told.clone()))),
+            (None, told @ StoreError::CommitUnknown) if with_commit => {
+                orders.into_iter().for_each(|order| order.answer(Err(told.clone())));
+            }
+            (None, error) => {
+                tracing::debug!("orders failed, and go the long way: {error}");
+                batch.sort(orders, &[]);
+            }
+        }
+    }
+
+    /// Counts a COMMIT, and wakes who waits for one.
+    fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.changed.notify_waiters();
     }
 
     /// BEGIN IMMEDIATE, as long as somebody waits for it; false when nobody does any more.
@@ -397,13 +432,7 @@ impl Writer {
                 self.clock.settle(&mut conn).await?;
                 sqlx::query(BEGIN).execute(&mut *conn).await
             };
-            // Side by side: both are done before the first page is written, whichever ends first.
-            let (begun, is_same_file) = tokio::join!(begin, self.watch.check());
-            if let Err(error) = is_same_file {
-                self.leave(conn).await;
-                return Err(error);
-            }
-            match begun {
+            match begin.await {
                 Ok(_) => return Ok(true),
                 Err(error) if is_busy(&error) => jitter().await,
                 Err(error) => return Err(map(error)),
@@ -444,19 +473,17 @@ impl Writer {
     /// One COMMIT for all, and then the news for all.
     async fn commit(&self, batch: Batch, joined: Result<(), sqlx::Error>) -> Option<Held> {
         let committed = match joined {
-            Ok(()) => {
-                // Side by side too: nobody is told before both are done.
-                let (committed, is_same_file) = tokio::join!(batch.run(COMMIT), self.watch.check());
-                if is_same_file.is_err() {
+            Ok(()) => match (batch.run(COMMIT).await, self.watch.refusal()) {
+                (Err(_), Some(refusal)) => {
                     self.leave(&batch.conn).await;
+                    Err(refusal)
                 }
-                is_same_file.and(committed.map_err(map_commit))
-            }
+                (committed, _) => committed.map_err(map_commit),
+            },
             Err(_) => Err(again()),
         };
         if committed.is_ok() {
-            self.commits.fetch_add(1, Ordering::Relaxed);
-            self.changed.notify_waiters();
+            self.committed();
             return Some(batch.tell(&committed));
         }
         // Whatever SQLite has rolled back by itself, a closed connection has no transaction.
@@ -484,7 +511,9 @@ impl Writer {
 
     async fn open(&self) -> Result<Held, StoreError> {
         self.watch.check().await?;
-        Ok(Arc::new(Mutex::new(self.connect.connect().await.map_err(map)?)))
+        let mut conn = self.connect.connect().await.map_err(map)?;
+        self.watch.stand_by(&mut conn).await?;
+        Ok(Arc::new(Mutex::new(conn)))
     }
 }
 
