@@ -19,6 +19,7 @@ mod sessions;
 mod state;
 mod transcript;
 mod transfer;
+mod usage;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -231,7 +231,7 @@ impl State {
                 },
                 PlannedRow::Copy { id: copy, of, content } => {
                     let Some(first) = self.rows.get(&of.id) else { continue };
-                    let mut row = first.clone();
+                    let mut row = Row::clone(first);
                     row.life = Life { copy_of: Some(of.root().clone()), ..Life::default() };
                     row.new.id = copy.clone();
                     row.session = swap.session.clone();
@@ -532,7 +532,7 @@ impl State {
     fn branched(&self, new: &crate::session::NewConversation, item: &ViewItem) -> Result<(Row, Vec<Call>), StoreError> {
         let Some(row) = self.rows.get(&item.id) else { return Err(not_found("message", &item.id)) };
         let ids = history::BranchIds::new(&new.id);
-        let mut row = row.clone();
+        let mut row = Row::clone(row);
         row.conversation = new.id.clone();
         row.session = new.id.first_session();
         row.turn = ids.turn(&item.turn)?;
@@ -550,7 +550,7 @@ impl State {
                 turn: row.turn.clone(),
                 assistant: row.new.id.clone(),
                 new: NewCall { call: copy, result: ids.message(&call.new.result)?, ..call.new.clone() },
-                ..call.clone()
+                ..Call::clone(call)
             });
         }
         Ok((row, calls))

@@ -11,7 +11,7 @@ use crate::ids::{AdmissionId, CallId, ConversationId, MessageId, TurnId};
 /// Calls by id, by turn and by the id of their result. Turn and result of a call never change.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    all: BTreeMap<CallId, Call>,
+    all: BTreeMap<CallId, Box<Call>>,
     by_turn: BTreeMap<TurnId, BTreeSet<CallId>>,
     results: BTreeSet<MessageId>,
 }
@@ -20,11 +20,11 @@ impl Calls {
     pub(super) fn insert(&mut self, id: CallId, call: Call) {
         self.by_turn.entry(call.turn.clone()).or_default().insert(id.clone());
         self.results.insert(call.new.result.clone());
-        self.all.insert(id, call);
+        self.all.insert(id, Box::new(call));
     }
 
     pub(super) fn get_mut(&mut self, id: &CallId) -> Option<&mut Call> {
-        self.all.get_mut(id)
+        self.all.get_mut(id).map(Box::as_mut)
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&CallId, &mut Call) -> bool) {
@@ -43,7 +43,7 @@ impl Calls {
 
     /// The calls of a turn, in no order that means something.
     pub(super) fn of_turn(&self, turn: &TurnId) -> impl Iterator<Item = &Call> {
-        self.by_turn.get(turn).into_iter().flatten().filter_map(|id| self.all.get(id))
+        self.by_turn.get(turn).into_iter().flatten().filter_map(|id| self.all.get(id).map(Box::as_ref))
     }
 
     /// Whether a call has, or will have, its result in this row.
@@ -53,7 +53,7 @@ impl Calls {
 }
 
 impl Deref for Calls {
-    type Target = BTreeMap<CallId, Call>;
+    type Target = BTreeMap<CallId, Box<Call>>;
 
     fn deref(&self) -> &Self::Target {
         &self.all

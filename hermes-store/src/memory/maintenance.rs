@@ -22,7 +22,7 @@ impl MaintenanceStore for MemoryStore {
             prompts: state.prompts.len() as u64,
             findings: Vec::new(),
         };
-        let lost = |call: &&super::state::Call| {
+        let lost = |call: &&Box<super::state::Call>| {
             call.state == JournalState::Settled && !state.rows.contains_key(&call.new.result)
         };
         let example = state.calls.values().find(lost).map(|call| call.new.call.to_string());

@@ -1,7 +1,6 @@
 //! Conversations and sessions in the in-memory model.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
@@ -11,7 +10,7 @@ use crate::admission::AdmissionRecord;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, Generation, SessionId, Token};
-use crate::limits::{PAGE_MAX_ROWS, USAGE_MAX_TOKENS};
+use crate::limits::PAGE_MAX_ROWS;
 use crate::message::UsageTotals;
 use crate::retention::{PruneReport, PruneRules};
 use crate::rules::{self, invalid, not_found};
@@ -42,44 +41,6 @@ impl State {
             ended_at_ms: conv.ended.as_ref().map(|(at, _)| *at),
             branched_from: conv.origin.as_ref().map(|(origin, _)| origin.conversation.clone()),
         }
-    }
-
-    /// Sums of what a conversation used, those that were imported included.
-    pub(super) fn usage_of(&self, conversation: &ConversationId) -> Vec<UsageTotals> {
-        let mut sums: BTreeMap<(String, String, String), UsageTotals> = BTreeMap::new();
-        for (_, one) in self.usage.values().filter(|(id, _)| id == conversation) {
-            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
-            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
-                provider: one.provider.clone(),
-                model: one.model.clone(),
-                task: one.task.clone(),
-                ..UsageTotals::default()
-            });
-            sum.requests += 1;
-            sum.unknown += u64::from(!one.known);
-            sum.input += counted(one.input);
-            sum.output += counted(one.output);
-            sum.cache_read += counted(one.cache_read);
-            sum.cache_write += counted(one.cache_write);
-            sum.reasoning += counted(one.reasoning);
-        }
-        for one in self.imports.usage(conversation) {
-            let key = (one.provider.clone(), one.model.clone(), one.task.clone());
-            let sum = sums.entry(key).or_insert_with(|| UsageTotals {
-                provider: one.provider.clone(),
-                model: one.model.clone(),
-                task: one.task.clone(),
-                ..UsageTotals::default()
-            });
-            sum.requests += counted(one.requests);
-            sum.unknown += counted(one.unknown);
-            sum.input += counted(one.input);
-            sum.output += counted(one.output);
-            sum.cache_read += counted(one.cache_read);
-            sum.cache_write += counted(one.cache_write);
-            sum.reasoning += counted(one.reasoning);
-        }
-        sums.into_values().collect()
     }
 
     fn delete(&mut self, fence: &Fence) -> Result<(), StoreError> {
@@ -116,7 +77,7 @@ impl State {
         self.rows.retain(|_, row| row.conversation != *id);
         self.places.retain(|(conversation, _), _| conversation != id);
         self.calls.retain(|_, call| call.conversation != *id);
-        self.usage.retain(|_, (conversation, _)| conversation != id);
+        self.usage.forget(id);
         self.locks.retain(|session, _| self.sessions.get(session).is_some_and(|known| known.conversation != *id));
         self.changes.retain(|_, change| change.record.conversation != *id);
         self.sessions.retain(|_, session| session.conversation != *id);
@@ -127,11 +88,6 @@ impl State {
         self.tombstones.insert(id.clone(), counters);
         Ok(())
     }
-}
-
-/// What a number of one entry counts in a sum.
-fn counted(tokens: u64) -> u64 {
-    tokens.min(USAGE_MAX_TOKENS.unsigned_abs())
 }
 
 fn matches(filter: &ConversationFilter, title: Option<&str>, id: &ConversationId, conv: &Conv) -> bool {
@@ -232,7 +188,7 @@ impl SessionStore for MemoryStore {
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
         let state = self.state();
         state.conv(conversation)?;
-        Ok(state.usage_of(conversation))
+        Ok(state.usage.of(conversation))
     }
 
     async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError> {

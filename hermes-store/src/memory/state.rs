@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::indexed::{Admissions, Calls};
+use super::usage::Usage;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -166,10 +167,11 @@ pub(super) struct State {
     pub(super) admissions: Admissions,
     pub(super) turns: BTreeMap<TurnId, Turn>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
-    pub(super) rows: BTreeMap<MessageId, Row>,
+    // Boxed, as calls are: nodes of a map that grows at its end are half empty.
+    pub(super) rows: BTreeMap<MessageId, Box<Row>>,
     pub(super) places: BTreeMap<(ConversationId, i64), MessageId>,
     pub(super) calls: Calls,
-    pub(super) usage: BTreeMap<String, (ConversationId, UsageDelta)>,
+    pub(super) usage: Usage,
     pub(super) prompts: BTreeMap<String, Bytes>,
     pub(super) changes: BTreeMap<ChangeId, Change>,
     pub(super) aliases: BTreeMap<String, ConversationId>,
@@ -219,7 +221,7 @@ impl State {
 
     pub(super) fn stored(&self, id: &MessageId) -> Option<StoredMessage> {
         let row = self.rows.get(id)?;
-        let join = |call: &CallId| self.calls.get(call).map(Call::stored);
+        let join = |call: &CallId| self.calls.get(call).map(|call| call.stored());
         Some(StoredMessage {
             seq: row.seq,
             id: row.new.id.clone(),
@@ -244,7 +246,7 @@ impl State {
     /// Rows of a conversation in their order.
     pub(super) fn rows_of(&self, id: &ConversationId) -> impl DoubleEndedIterator<Item = &Row> {
         let range = (id.clone(), i64::MIN)..=(id.clone(), i64::MAX);
-        self.places.range(range).filter_map(|(_, row)| self.rows.get(row))
+        self.places.range(range).filter_map(|(_, row)| self.rows.get(row).map(Box::as_ref))
     }
 
     /// Rows of a turn in their order.
@@ -314,7 +316,7 @@ impl State {
             conv.preview = rules::preview(&row.new.content);
         }
         self.places.insert((row.conversation.clone(), row.seq), row.new.id.clone());
-        self.rows.insert(row.new.id.clone(), row);
+        self.rows.insert(row.new.id.clone(), Box::new(row));
     }
 
     /// Appends rows whose freshness was checked.
@@ -397,7 +399,7 @@ impl State {
 
     pub(super) fn count(&mut self, conversation: &ConversationId, usage: Option<&UsageDelta>) {
         if let Some(usage) = usage {
-            self.usage.entry(usage.attempt.clone()).or_insert_with(|| (conversation.clone(), usage.clone()));
+            self.usage.count(conversation, usage);
         }
     }
 

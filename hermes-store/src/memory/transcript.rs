@@ -162,6 +162,7 @@ impl State {
     fn call(&self, fence: &Fence, turn: &TurnId, id: &CallId) -> Result<&Call, StoreError> {
         self.calls
             .get(id)
+            .map(Box::as_ref)
             .filter(|call| call.turn == *turn && call.conversation == *fence.conversation())
             .ok_or_else(|| not_found("call", id))
     }

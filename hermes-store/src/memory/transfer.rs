@@ -9,7 +9,6 @@ use super::state::{Call, Conv, Life, Row, State};
 use crate::error::StoreError;
 use crate::ids::{ConversationId, SessionId};
 use crate::limits::{EXPORT_LIST_MAX, EXPORT_PAGE_ROWS};
-use crate::message::UsageTotals;
 use crate::round::JournalState;
 use crate::rules::invalid;
 use crate::session::{ConversationFlags, SessionRecord};
@@ -25,7 +24,6 @@ pub(super) struct Imports {
     /// (source, id there) to (conversation, fingerprint).
     keys: BTreeMap<(String, String), (ConversationId, String)>,
     origins: BTreeMap<ConversationId, serde_json::Value>,
-    usage: BTreeMap<ConversationId, Vec<UsageTotals>>,
 }
 
 impl Imports {
@@ -33,12 +31,6 @@ impl Imports {
     pub(super) fn forget(&mut self, id: &ConversationId) {
         self.keys.retain(|_, (conversation, _)| conversation != id);
         self.origins.remove(id);
-        self.usage.remove(id);
-    }
-
-    /// Sums that were imported.
-    pub(super) fn usage(&self, id: &ConversationId) -> &[UsageTotals] {
-        self.usage.get(id).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -160,7 +152,7 @@ impl State {
                     self.sessions.insert(record.id.clone(), record);
                 }
                 Placed::Row(row) => self.place(&id, *row),
-                Placed::Usage { totals, .. } => self.imports.usage.entry(id.clone()).or_default().push(totals),
+                Placed::Usage { totals, .. } => self.usage.add(&id, &totals),
                 Placed::Conversation(_) | Placed::SessionStarts { .. } | Placed::End(_) => {}
             }
         }
@@ -328,7 +320,7 @@ impl TransferStore for MemoryStore {
             cursor.after_seq = rows.last().map_or(cursor.after_seq, |row| row.seq);
             return Ok(ExportPage { parts, next: Some(cursor) });
         }
-        parts.extend(state.usage_of(conversation).into_iter().map(BundlePart::Usage));
+        parts.extend(state.usage.of(conversation).into_iter().map(BundlePart::Usage));
         parts.push(BundlePart::End(BundleEnd { rows: cursor.rows }));
         Ok(ExportPage { parts, next: None })
     }
