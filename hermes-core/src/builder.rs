@@ -12,6 +12,7 @@ use hermes_tools::{
     ExecutorLimits, PolicyConfig, Presence, SessionConfig, ToolRegistry, ToolScope, ToolSelection, ToolSession,
 };
 
+use crate::auxiliary::Auxiliary;
 use crate::compress::{ContextEngine, SummaryEngine};
 use crate::end::TurnResult;
 use crate::engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
@@ -156,6 +157,7 @@ impl Engine {
                 ids: Arc::new(UuidIds),
                 owner,
                 fallbacks: Vec::new(),
+                auxiliary: Auxiliary::default(),
                 context: Arc::new(SummaryEngine::default()),
                 settings: EngineSettings::default(),
             },
@@ -168,6 +170,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
         self.parts.fallbacks.push(model);
+        self
+    }
+
+    /// With these models for tasks beside the turn.
+    #[must_use]
+    pub fn auxiliary(mut self, auxiliary: Auxiliary) -> Self {
+        self.parts.auxiliary = auxiliary;
         self
     }
 

@@ -17,6 +17,7 @@ use hermes_store::{
 };
 use hermes_tools::ToolSession;
 
+use crate::auxiliary::{self, Auxiliary};
 use crate::budget::Budget;
 use crate::closing::Closing;
 use crate::compress::{CompressionSettings, ContextEngine};
@@ -108,6 +109,8 @@ pub struct EngineParts {
     pub model: Arc<dyn ChatModel>,
     /// Models that stand in for it when it gives no answer, in their order.
     pub fallbacks: Vec<Arc<dyn ChatModel>>,
+    /// Models of tasks beside the turn.
+    pub auxiliary: Auxiliary,
     /// Everything about tools.
     pub tools: ToolHost,
     /// Where prompts come from.
@@ -200,6 +203,9 @@ pub(crate) struct Inner {
     fallbacks: Vec<Arc<dyn ChatModel>>,
     /// Which routes rest. Held for one look or change, never over an await.
     routes: Mutex<Routes>,
+    pub auxiliary: Auxiliary,
+    /// Which models of tasks rest. Held for one look or change, never over an await.
+    resting: Mutex<Routes>,
     pub tools: ToolHost,
     pub prompt: Arc<dyn PromptSource>,
     events: Arc<dyn EventSink>,
@@ -226,6 +232,11 @@ impl Inner {
     /// Which routes rest.
     pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
         lock(&self.routes)
+    }
+
+    /// Which models of tasks beside the turn rest.
+    pub(crate) fn resting(&self) -> MutexGuard<'_, Routes> {
+        lock(&self.resting)
     }
 
     /// The model of a route.
@@ -365,6 +376,8 @@ impl Engine {
             routes: Mutex::new(Routes::new(parts.fallbacks.len() + 1)),
             model: parts.model,
             fallbacks: parts.fallbacks,
+            auxiliary: parts.auxiliary,
+            resting: Mutex::new(auxiliary::healthy()),
             tools: parts.tools,
             prompt: parts.prompt,
             events: parts.events,

@@ -30,6 +30,7 @@
 //! ([`TokioClock`] is there for hosts that want it), and starts no task: everything runs inside the futures that the
 //! host awaits, and dropping one is a crash that the next owner recovers from.
 
+mod auxiliary;
 mod budget;
 mod builder;
 mod clock;
@@ -59,6 +60,7 @@ mod turn;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
+pub use auxiliary::Auxiliary;
 pub use builder::{EngineBuilder, Nobody, PlainSessions};
 pub use clock::TokioClock;
 pub use compress::{

@@ -121,8 +121,14 @@ pub const INPUT_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Tool sessions that one engine keeps for conversations that it worked on.
 pub const TOOL_SESSIONS_MAX: usize = 256;
 
-/// Time for one summary (`compression.context_timeout_seconds`, 120 s).
+/// Time for one summary at one model (`compression.context_timeout_seconds`, 120 s).
 pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
+/// Time for one title at one model (`auxiliary.title_generation.timeout`, 30 s).
+pub const TITLE_TIMEOUT_MS: u64 = 30_000;
+/// Attempts at one model of a request beside the turn (`auxiliary.transient_retries`, 2, and the first).
+pub const AUXILIARY_ATTEMPTS_MAX: u32 = 3;
+/// Models that such a request asks at most: the task's own, then the turn's.
+pub const AUXILIARY_ROUTES_MAX: u64 = 2;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 
@@ -135,7 +141,7 @@ pub const WRITE_REPEATS_MAX: u32 = 8;
 /// Wait before the first repetition; doubles with each.
 pub const WRITE_REPEAT_WAIT_MS: u64 = 25;
 
-const _: () = assert!(SUMMARY_TIMEOUT_MS < hermes_store::limits::COMPRESSION_LOCK_TTL_MS);
+const _: () = assert!(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX < hermes_store::limits::COMPRESSION_LOCK_TTL_MS);
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
 const _: () = assert!(INPUT_MAX_BYTES <= hermes_store::limits::PAYLOAD_MAX_BYTES);

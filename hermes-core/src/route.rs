@@ -42,6 +42,11 @@ impl Routes {
         (from..self.0.len()).find(|route| self.0.get(*route).is_some_and(|health| health.cools_until_ms <= now_ms))
     }
 
+    /// Whether a route is cooling down.
+    pub(crate) fn rests(&self, route: usize, now_ms: i64) -> bool {
+        self.0.get(route).is_some_and(|health| health.cools_until_ms > now_ms)
+    }
+
     /// A route was left. One whose provider has had enough of us rests: as long as it said, else longer each time.
     pub(crate) fn left(&mut self, route: usize, class: ErrorClass, retry_after_ms: Option<u64>, now_ms: i64) {
         if !matches!(class, ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit | ErrorClass::Billing) {

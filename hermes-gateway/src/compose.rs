@@ -250,6 +250,7 @@ impl Parts {
             model,
             // `fallback_providers` of the configuration is not read yet.
             fallbacks: Vec::new(),
+            auxiliary: hermes_core::Auxiliary::default(),
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),

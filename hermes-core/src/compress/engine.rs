@@ -27,6 +27,11 @@ pub trait Summarizer: Send + Sync {
     /// # Errors
     /// Those of the model; a stop and a time-out are [`hermes_providers::ErrorClass::Timeout`].
     async fn summarize(&self, system: &str, request: String) -> Result<Completion, ProviderError>;
+
+    /// The window in tokens that a request must fit into, when it is known.
+    fn window(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Why a history stays as it is.
@@ -86,7 +91,8 @@ impl ContextEngine for SummaryEngine {
         let plan = plan::plan(rows, &self.settings, history.window).ok_or(CompactError::Nothing)?;
         let middle = &rows[plan.head..plan.tail];
         let budget = summary::budget(tokens::of_messages(&projection::messages(middle)), history.window);
-        let answer = model.summarize(summary::SYSTEM, summary::request(middle, budget, history.focus)).await?;
+        let request = summary::request(middle, budget, history.focus, model.window());
+        let answer = model.summarize(summary::SYSTEM, request).await?;
         let notes = summary::accept(&answer).map_err(|refusal| CompactError::NotASummary(refusal.as_str()))?;
         Ok(view::build(rows, plan, &notes)?)
     }

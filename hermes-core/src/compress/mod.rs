@@ -26,6 +26,8 @@ mod summary;
 mod threshold;
 pub(crate) mod view;
 
+pub(crate) use threshold::summariser_ceiling;
+
 pub use engine::{CompactError, ContextEngine, History, Summarizer, SummaryEngine};
 pub use view::{NewView, ViewFault, ViewPart};
 

@@ -8,18 +8,23 @@ use hermes_providers::{Completion, Finish};
 use hermes_store::{MessageKind, Role, StoredMessage};
 
 use super::plan::is_asked;
+use crate::tokens;
 
 /// Most characters of all records (engine reference, 7.4).
 const INPUT_MAX_CHARS: usize = 160_000;
 /// Head and tail of one long record (engine reference, 7.4).
 const RECORD_HEAD_CHARS: usize = 4_000;
 const RECORD_TAIL_CHARS: usize = 1_500;
+/// The part of the room in the summariser's window, in percent, that records may take: the estimate is one.
+const RECORDS_ROOM_PERCENT: u64 = 90;
 /// Least and most tokens that a summary is asked to have (engine reference, 7.4).
 const SUMMARY_MIN_TOKENS: u64 = 2_000;
-const SUMMARY_MAX_TOKENS: u64 = 10_000;
+pub(crate) const SUMMARY_MAX_TOKENS: u64 = 10_000;
 /// Its share of what it stands for, and of the window, in percent (engine reference, 7.4).
 const SUMMARY_CONTENT_PERCENT: u64 = 20;
 const SUMMARY_WINDOW_PERCENT: u64 = 5;
+/// Tokens of what is asked around the records, with room for what an estimate misses.
+pub(crate) const SUMMARY_FRAME_TOKENS: u64 = 2_000;
 /// Most characters of the user's own words that are pinned after the summary.
 const PINNED_MAX_CHARS: usize = 24_000;
 
@@ -55,8 +60,13 @@ pub(crate) fn budget(middle_tokens: u64, window: u64) -> u64 {
     (middle_tokens / 100 * SUMMARY_CONTENT_PERCENT).min(most).max(SUMMARY_MIN_TOKENS)
 }
 
-/// The message that asks for a summary of `middle`.
-pub(crate) fn request(middle: &[StoredMessage], budget_tokens: u64, focus: Option<&str>) -> String {
+/// The message that asks for a summary of `middle`, small enough for a model with this window.
+pub(crate) fn request(
+    middle: &[StoredMessage],
+    budget_tokens: u64,
+    focus: Option<&str>,
+    window: Option<u64>,
+) -> String {
     let (notes, records): (Vec<_>, Vec<_>) = middle.iter().partition(|row| row.kind == MessageKind::Summary);
     let mut out = String::new();
     if let Some(last) = notes.last() {
@@ -68,7 +78,13 @@ pub(crate) fn request(middle: &[StoredMessage], budget_tokens: u64, focus: Optio
         );
     }
     out.push_str("<record>\n");
-    for record in fit(records.iter().map(|row| record(row)).collect()) {
+    let records: Vec<String> = records.iter().map(|row| record(row)).collect();
+    let room = window.map(|window| {
+        let taken = tokens::of_text(&out) + budget_tokens + SUMMARY_FRAME_TOKENS;
+        window.saturating_sub(taken) / 100 * RECORDS_ROOM_PERCENT
+    });
+    let max_chars = room.map_or(INPUT_MAX_CHARS, |room| chars_within(&records, room).min(INPUT_MAX_CHARS));
+    for record in fit(records, max_chars) {
         out.push_str(&record);
         out.push('\n');
     }
@@ -111,10 +127,18 @@ fn shorten(text: &str) -> String {
     format!("{head}\n  [... {} characters left out ...]\n{tail}", count - RECORD_HEAD_CHARS - RECORD_TAIL_CHARS)
 }
 
+/// How many characters of the records make up `room` tokens, by the density of all of them.
+fn chars_within(records: &[String], room: u64) -> usize {
+    let chars: usize = records.iter().map(|record| record.chars().count() + 1).sum();
+    let tokens: u64 = records.iter().map(|record| tokens::of_text(record) + 1).sum();
+    let within = u128::from(room) * chars as u128 / u128::from(tokens.max(1));
+    usize::try_from(within).unwrap_or(usize::MAX)
+}
+
 /// Records within the limit: where there are too many, they are thinned out evenly, the first and the last stay.
-fn fit(records: Vec<String>) -> Vec<String> {
+fn fit(records: Vec<String>, max_chars: usize) -> Vec<String> {
     let total: usize = records.iter().map(|record| record.chars().count() + 1).sum();
-    if total <= INPUT_MAX_CHARS {
+    if total <= max_chars {
         return records;
     }
     let (count, mut used, mut kept) = (records.len(), 0, Vec::new());
@@ -122,7 +146,7 @@ fn fit(records: Vec<String>) -> Vec<String> {
     // Bresenham's line: after record n of N, about n/N of the room is used.
     for (index, record) in records.into_iter().enumerate() {
         let size = record.chars().count() + 1;
-        let room = (INPUT_MAX_CHARS - last) * (index + 1) / count;
+        let room = max_chars.saturating_sub(last) * (index + 1) / count;
         if index + 1 == count || index == 0 || used + size <= room {
             used += size;
             kept.push(record);
@@ -226,7 +250,7 @@ mod tests {
         let mut middle =
             vec![StoredMessage { kind: MessageKind::Summary, ..row(1, Role::User, &content("old notes", None)) }];
         middle.extend(chat(2, 10));
-        let text = request(&middle, 2_000, None);
+        let text = request(&middle, 2_000, None, None);
         assert!(text.contains("<notes>\nold notes\n</notes>"), "{text}");
         assert!(!text.contains(OPENING));
     }
@@ -237,9 +261,23 @@ mod tests {
         for number in 0..400 {
             middle.extend(round(10 + number * 10, 3, 9_000));
         }
-        let text = request(&middle, 2_000, Some("the tests"));
+        let text = request(&middle, 2_000, Some("the tests"), None);
         assert!(text.chars().count() < INPUT_MAX_CHARS + 10_000, "{}", text.chars().count());
         assert!(text.contains("left out") && text.contains("the tests"));
+    }
+
+    #[test]
+    fn the_request_fits_into_the_window_of_who_is_asked() {
+        let mut middle = chat(40, 3_000);
+        middle.extend((0..40).map(|number| row(1_000 + number, Role::User, &"漢".repeat(2_000))));
+        let whole = tokens::of_text(&request(&middle, 2_000, None, None));
+        for window in [16_384, 32_768, 65_536] {
+            let text = request(&middle, 2_000, None, Some(window));
+            let size = tokens::of_text(&text);
+            assert!(size + 2_000 < window, "{size} tokens for a window of {window}, {whole} without one");
+            assert!(size > window / 3, "{size} tokens for a window of {window}: more would fit");
+        }
+        assert_eq!(request(&middle, 2_000, None, Some(1_000_000)), request(&middle, 2_000, None, None));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! When a history is too long for its window (engine reference, 7.2).
 
 use super::CompressionSettings;
+use super::summary::{SUMMARY_FRAME_TOKENS, SUMMARY_MAX_TOKENS};
 
 /// Windows below this keep more of themselves in use: small ones would be compressed all the time.
 const SMALL_WINDOW_TOKENS: u64 = 512_000;
@@ -35,6 +36,13 @@ pub(crate) fn threshold(settings: &CompressionSettings, window: u64, max_output_
     settings.threshold_tokens.map_or(value, |tokens| tokens.min(value))
 }
 
+/// The most tokens that a history may grow to when a model with this window is to read it: its window without the notes
+/// that it writes and what is asked of it. A small one does not make histories short: it is shown a part (reference,
+/// 7.2, and [`super::summary`]).
+pub(crate) fn summariser_ceiling(window: u64) -> u64 {
+    window.saturating_sub(SUMMARY_MAX_TOKENS + SUMMARY_FRAME_TOKENS).max(FLOOR_TOKENS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +63,15 @@ mod tests {
         assert_eq!(threshold(&lower, 131_072, None), 10_000);
         let higher = CompressionSettings { threshold_tokens: Some(10_000_000), ..settings };
         assert_eq!(threshold(&higher, 131_072, None), 98_304);
+    }
+
+    #[test]
+    fn the_summariser_s_window_is_a_ceiling_with_a_floor() {
+        for (window, want) in
+            [(1_000_000, 988_000), (131_072, 119_072), (80_000, 68_000), (32_768, 64_000), (0, 64_000)]
+        {
+            assert_eq!(summariser_ceiling(window), want, "window {window}");
+        }
     }
 
     #[test]

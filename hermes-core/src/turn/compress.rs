@@ -5,25 +5,28 @@
 //! ```
 //!
 //! A crash at any point leaves the old history or the new one. When no shorter view can be had, the turn goes on with
-//! the history as it is; whether that still fits is the provider's word.
+//! the history as it is; whether that still fits is the provider's word. The work itself is [`Shortener`]: it is the same
+//! when a person asks for it outside a turn (`turn/manual.rs`).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures::StreamExt as _;
-use hermes_providers::{ChatRequest, Completion, Delta, ErrorClass, ProviderError, Usage};
+use hermes_providers::{ChatModel, Completion, ProviderError};
 use hermes_store::limits::COMPRESSION_LOCK_TTL_MS;
 use hermes_store::{
-    Compaction, CompressionLock, IdKind, LockOutcome, MessageKind, MessagePage, NewMessage, NewSession, Role, Rotation,
-    StoreError, StoredMessage, TakeLock, View, ViewMark, ViewRow,
+    Compaction, CompressionLock, ConversationId, Fence, HistoryChange, IdKind, LockOutcome, MessageKind, MessagePage,
+    NewMessage, NewSession, Role, Rotation, SessionId, StoreError, StoredMessage, TakeLock, TurnId, UsageDelta, View,
+    ViewMark, ViewRow,
 };
 
+use crate::auxiliary::{self, Desk, Task, Used};
 use crate::compress::cooldown::cooldown_ms;
 use crate::compress::view::{sizes, verify};
-use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart};
-use crate::event::EventKind;
-use crate::limits::SUMMARY_TIMEOUT_MS;
+use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
+use crate::engine::Inner;
+use crate::event::{Event, EventKind};
 use crate::persist::persist;
+use crate::stop::StopSignal;
 use crate::tokens::{self, Anchor, Load};
 use crate::turn::{Ending, Turn};
 
@@ -34,6 +37,8 @@ pub(crate) enum Trigger {
     Threshold,
     /// A provider has refused the request as too long: a cooldown is not waited out.
     Overflow,
+    /// A person asked for it: a cooldown is not waited out.
+    Manual,
 }
 
 impl Turn<'_> {
@@ -41,6 +46,10 @@ impl Turn<'_> {
     pub(crate) async fn preflight(&mut self) -> Result<(), Ending> {
         let Some(window) = self.window() else { return Ok(()) };
         let Some(threshold) = self.engine.context.threshold(window, self.max_output_tokens) else { return Ok(()) };
+        // What the summarising model cannot read as a whole is shortened before it grows further.
+        let summariser = self.engine.auxiliary.of(Task::Compression);
+        let summariser = summariser.and_then(|model| self.engine.window_of(model.info()));
+        let threshold = summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window)));
         while self.load() >= threshold {
             if !self.compress(Trigger::Threshold).await? {
                 break;
@@ -69,112 +78,196 @@ impl Turn<'_> {
         if self.compressions >= self.engine.settings.compression.attempts_max {
             return Ok(false);
         }
+        let wanted = Wanted { session, window, tokens: self.load(), trigger, focus: None };
+        let mut work = Shortener {
+            engine: self.engine,
+            model: &self.model,
+            fence: &self.fence,
+            turn: &self.id,
+            in_turn: true,
+            stop: &self.stop,
+            failures: self.compressions,
+            used: Vec::new(),
+        };
+        let came = work.shorten(wanted).await;
+        for delta in std::mem::take(&mut work.used) {
+            self.api_calls += 1;
+            self.add_usage(&delta);
+        }
+        let came = self.store(came)?;
+        self.compressions += u32::from(!matches!(came, Came::NotNow { .. }));
+        match came {
+            Came::Shorter { change, .. } => self.go_on_with(change).await.map(|()| true),
+            // A stop that came meanwhile ends the turn with the old history.
+            Came::Stopped => self.check_stop().map(|()| false),
+            Came::NotNow { .. } | Came::Same { .. } => Ok(false),
+        }
+    }
+
+    /// The turn goes on with the shorter history, and the prompt that was built for it.
+    async fn go_on_with(&mut self, change: HistoryChange) -> Result<(), Ending> {
+        let store = &self.engine.store;
+        let tip = self.store(store.session(&change.session).await)?;
+        let prompt = self.store(store.prompt(&tip.prompt).await)?;
+        self.system = prompt.bytes().clone();
+        self.session = Some(change.session);
+        self.anchor = None;
+        self.load_history().await
+    }
+}
+
+/// What is to be shortened.
+pub(crate) struct Wanted<'w> {
+    /// The tip.
+    pub session: SessionId,
+    /// The model's window in tokens.
+    pub window: u64,
+    /// The size of the next request in tokens.
+    pub tokens: u64,
+    pub trigger: Trigger,
+    /// What the notes are to be about.
+    pub focus: Option<&'w str>,
+}
+
+/// What came of it.
+pub(crate) enum Came {
+    /// The new history is durable.
+    Shorter {
+        change: HistoryChange,
+        /// Size of the history before, in tokens by estimate.
+        before: u64,
+        /// Size after, by the same estimate.
+        after: u64,
+    },
+    /// Nothing was tried: somebody else does it, or a failure is waited out.
+    NotNow { why: String },
+    /// The history stays as it is.
+    Same { why: String },
+    /// It was stopped; the history stays as it is.
+    Stopped,
+}
+
+/// Shortens the history of a conversation whose lease is held.
+pub(crate) struct Shortener<'t> {
+    pub engine: &'t Inner,
+    /// The turn's model: its window and its prompt are meant, and it is asked when no other model writes the notes.
+    pub model: &'t Arc<dyn ChatModel>,
+    pub fence: &'t Fence,
+    /// The id that new rows are stored under.
+    pub turn: &'t TurnId,
+    /// Whether a turn runs: events then name it.
+    pub in_turn: bool,
+    pub stop: &'t StopSignal,
+    /// How often it failed before, in a row.
+    pub failures: u32,
+    /// What the requests used; it is counted in the store already.
+    pub used: Vec<UsageDelta>,
+}
+
+impl Shortener<'_> {
+    /// Shortens the history, if it can.
+    pub(crate) async fn shorten(&mut self, wanted: Wanted<'_>) -> Result<Came, StoreError> {
+        let store = &self.engine.store;
         let take = TakeLock {
-            session,
+            session: wanted.session.clone(),
             holder: self.engine.ids.next(IdKind::Attempt),
             ttl_ms: COMPRESSION_LOCK_TTL_MS,
-            force: trigger == Trigger::Overflow,
+            force: wanted.trigger != Trigger::Threshold,
         };
-        let LockOutcome::Taken(lock) =
-            self.persist(|| self.engine.store.take_compression_lock(&self.fence, take.clone())).await?
-        else {
-            return Ok(false);
+        let clock = self.engine.clock.as_ref();
+        let lock = match persist(clock, || store.take_compression_lock(self.fence, take.clone())).await? {
+            LockOutcome::Taken(lock) => lock,
+            other => return Ok(Came::NotNow { why: not_taken(&other).to_owned() }),
         };
-        self.compressions += 1;
-        let tokens = self.load();
-        self.emit(EventKind::CompressionStarted { tokens, window });
-        let rows = self.model_rows().await?;
-        let asker = Asker { turn: self, used: Mutex::default() };
-        let made = self.engine.context.compact(History { rows: &rows, window, focus: None }, &asker).await;
-        let used = asker.used.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.count_summaries(used).await?;
-        // A stop that came meanwhile ends the turn with the old history.
-        if let Err(stopped) = self.check_stop() {
-            self.store(self.engine.store.release_compression_lock(&self.fence, &lock).await)?;
-            return Err(stopped);
+        self.emit(EventKind::CompressionStarted { tokens: wanted.tokens, window: wanted.window });
+        let rows = model_rows(self.engine, self.fence.conversation()).await?;
+        let made = self.ask(&rows, &wanted).await?;
+        if self.stop.cause().is_some() {
+            store.release_compression_lock(self.fence, &lock).await?;
+            return Ok(Came::Stopped);
         }
         match made.and_then(|view| Ok(verify(&rows, &view).map(|()| view)?)) {
             Ok(view) => self.commit(&lock, &rows, view).await,
-            Err(error) => self.leave(&lock, &error).await,
+            Err(error) => self.leave(&lock, &error, wanted.trigger).await,
         }
     }
 
-    /// All rows that the model is shown.
-    async fn model_rows(&self) -> Result<Vec<StoredMessage>, Ending> {
-        let mut rows: Vec<StoredMessage> = Vec::new();
-        loop {
-            let after_seq = rows.last().map_or(0, |row| row.seq);
-            let page = MessagePage { after_seq, ..MessagePage::default() };
-            let more = self.engine.store.messages(self.fence.conversation(), View::Model, page).await;
-            let more = self.store(more)?;
-            let is_last = more.len() < page.limit;
-            rows.extend(more);
-            if is_last {
-                return Ok(rows);
-            }
-        }
+    fn emit(&self, kind: EventKind) {
+        let turn = self.in_turn.then(|| self.turn.clone());
+        self.engine.emit(Event { conversation: self.fence.conversation().clone(), turn, kind });
     }
 
-    async fn count_summaries(&mut self, used: Vec<Option<Usage>>) -> Result<(), Ending> {
-        for usage in used {
-            self.api_calls += 1;
-            let mut delta = self.usage_of(usage);
-            "compression".clone_into(&mut delta.task);
-            self.persist(|| self.engine.store.count_usage(&self.fence, delta.clone())).await?;
+    /// The shorter view; what was asked for it is counted, whatever came of it.
+    async fn ask(
+        &mut self,
+        rows: &[StoredMessage],
+        wanted: &Wanted<'_>,
+    ) -> Result<Result<NewView, CompactError>, StoreError> {
+        let desk = Desk { engine: self.engine, task: Task::Compression, main: self.model, stopped: self.stop.soft() };
+        let asker = Asker { desk, used: Mutex::default() };
+        let history = History { rows, window: wanted.window, focus: wanted.focus };
+        let made = self.engine.context.compact(history, &asker).await;
+        let used = asker.used.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for used in used {
+            let delta = used.delta(self.engine.ids(), Task::Compression.name());
+            self.used.push(delta.clone());
+            let clock = self.engine.clock.as_ref();
+            persist(clock, || self.engine.store.count_usage(self.fence, delta.clone())).await?;
         }
-        Ok(())
+        Ok(made)
     }
 
     /// One transaction: the parent is closed, the child has its prompt and its rows, the tip moves.
-    async fn commit(&mut self, lock: &CompressionLock, rows: &[StoredMessage], view: NewView) -> Result<bool, Ending> {
+    async fn commit(&self, lock: &CompressionLock, rows: &[StoredMessage], view: NewView) -> Result<Came, StoreError> {
         let (before, after) = sizes(rows, &view);
         let mark = ViewMark::of(lock.session().clone(), rows);
         let session = self.next_session(lock).await?;
-        let (id, turn) = (self.engine.ids().change(), self.id.clone());
+        let (id, turn) = (self.engine.ids().change(), self.turn.clone());
         let rows = self.view_rows(rows, view);
         let (store, clock) = (&self.engine.store, self.engine.clock.as_ref());
         let done = match self.engine.settings.compression.in_place {
             true => {
                 let change = Compaction { id, turn, mark, session: Some(session), rows };
-                persist(clock, || store.compact(&self.fence, lock, change.clone())).await
+                persist(clock, || store.compact(self.fence, lock, change.clone())).await
             }
             false => {
                 let change = Rotation { id, turn, mark, child: session, rows };
-                persist(clock, || store.rotate(&self.fence, lock, change.clone())).await
+                persist(clock, || store.rotate(self.fence, lock, change.clone())).await
             }
         };
-        let change = match done {
-            Ok(change) => change,
+        match done {
+            Ok(change) => {
+                self.emit(EventKind::Compressed { session: change.session.clone(), before, after });
+                Ok(Came::Shorter { change, before, after })
+            }
             Err(error @ (StoreError::Stale { .. } | StoreError::LockLost | StoreError::Invalid { .. })) => {
-                self.emit(EventKind::Notice { text: format!("the history was not shortened: {error}") });
-                return Ok(false);
+                Ok(self.same(error.to_string(), true))
             }
-            Err(error) => return Err(Ending::storage(&error)),
-        };
-        let tip = self.store(store.session(&change.session).await)?;
-        let prompt = self.store(store.prompt(&tip.prompt).await)?;
-        self.system = prompt.bytes().clone();
-        self.session = Some(change.session.clone());
-        self.anchor = None;
-        self.load_history().await?;
-        self.emit(EventKind::Compressed { session: change.session, before, after });
-        Ok(true)
+            Err(error) => Err(error),
+        }
     }
 
-    /// The session that goes on: the prompt is built anew, since its bytes change anyway.
-    async fn next_session(&self, lock: &CompressionLock) -> Result<NewSession, Ending> {
-        let tip = self.store(self.engine.store.session(lock.session()).await)?;
-        let tools = self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default();
-        let info = self.model.info();
+    /// The session that goes on: the prompt is built anew, since its bytes change anyway. Model, tools and directory
+    /// are those of the session, also while another model stands in.
+    async fn next_session(&self, lock: &CompressionLock) -> Result<NewSession, StoreError> {
+        let store = &self.engine.store;
+        let tip = store.session(lock.session()).await?;
+        let tools = store.prompt(&tip.tools).await?;
+        let has_tools = !matches!(tools.bytes().as_ref(), b"" | b"[]");
+        let (prompt, notes) =
+            super::context::prompt_of(self.engine, self.model.info(), has_tools, tip.cwd.as_deref()).await;
+        for text in notes {
+            self.emit(EventKind::Notice { text });
+        }
         let in_place = self.engine.settings.compression.in_place;
         Ok(NewSession {
             id: if in_place { tip.id.clone() } else { self.engine.ids().session() },
             parent: if in_place { tip.parent } else { Some(tip.id) },
-            provider: info.provider.clone(),
-            model: info.model.clone(),
-            prompt: self.build_prompt(tip.cwd.as_deref()).await,
+            provider: tip.provider,
+            model: tip.model,
+            prompt,
             cwd: tip.cwd,
-            tools: super::context::tools_bytes(&tools)?,
+            tools,
         })
     }
 
@@ -196,60 +289,70 @@ impl Turn<'_> {
         view.rows.into_iter().filter_map(made).collect()
     }
 
-    /// The history stays as it is; for a while none is tried again.
-    async fn leave(&mut self, lock: &CompressionLock, error: &CompactError) -> Result<bool, Ending> {
-        let wait_ms = cooldown_ms(error, self.compressions);
+    /// The history stays as it is; for a while none is tried again. That there is nothing to shorten says nothing about
+    /// a later time, when a person asked too early.
+    async fn leave(&self, lock: &CompressionLock, error: &CompactError, trigger: Trigger) -> Result<Came, StoreError> {
+        let is_nothing = matches!(error, CompactError::Nothing);
         let text = error.to_string();
-        self.store(self.engine.store.fail_compression(&self.fence, lock, wait_ms, &text).await.map(|_| ()))?;
-        if !matches!(error, CompactError::Nothing) {
-            self.emit(EventKind::Notice { text: format!("the history was not shortened: {text}") });
+        if is_nothing && trigger == Trigger::Manual {
+            self.engine.store.release_compression_lock(self.fence, lock).await?;
+        } else {
+            let wait_ms = cooldown_ms(error, self.failures + 1);
+            self.engine.store.fail_compression(self.fence, lock, wait_ms, &text).await?;
         }
-        Ok(false)
+        Ok(self.same(text, !is_nothing))
+    }
+
+    fn same(&self, why: String, tell: bool) -> Came {
+        if tell {
+            self.emit(EventKind::Notice { text: format!("the history was not shortened: {why}") });
+        }
+        Came::Same { why }
     }
 }
 
-/// Asks the turn's model for a summary.
-struct Asker<'t, 'e> {
-    turn: &'t Turn<'e>,
-    /// What each request used. Held for one push, never over an await.
-    used: Mutex<Vec<Option<Usage>>>,
+fn not_taken(outcome: &LockOutcome) -> &'static str {
+    match outcome {
+        LockOutcome::Cooling { .. } => "it failed a short time ago, and is not tried again yet",
+        _ => "it is being shortened already",
+    }
+}
+
+/// All rows that the model is shown.
+pub(crate) async fn model_rows(
+    engine: &Inner,
+    conversation: &ConversationId,
+) -> Result<Vec<StoredMessage>, StoreError> {
+    let mut rows: Vec<StoredMessage> = Vec::new();
+    loop {
+        let after_seq = rows.last().map_or(0, |row| row.seq);
+        let page = MessagePage { after_seq, ..MessagePage::default() };
+        let more = engine.store.messages(conversation, View::Model, page).await?;
+        let is_last = more.len() < page.limit;
+        rows.extend(more);
+        if is_last {
+            return Ok(rows);
+        }
+    }
+}
+
+/// Asks for the notes.
+struct Asker<'t> {
+    desk: Desk<'t>,
+    /// What each request used. Held for one extension, never over an await.
+    used: Mutex<Vec<Used>>,
 }
 
 #[async_trait]
-impl Summarizer for Asker<'_, '_> {
+impl Summarizer for Asker<'_> {
     async fn summarize(&self, system: &str, request: String) -> Result<Completion, ProviderError> {
-        let turn = self.turn;
-        let request = ChatRequest {
-            system: bytes::Bytes::copy_from_slice(system.as_bytes()),
-            tools: std::sync::Arc::default(),
-            messages: vec![crate::projection::user(request)],
-            max_output_tokens: None,
-            temperature: None,
-            reasoning_effort: None,
-            stream: turn.engine.settings.stream,
-            cache_key: None,
-        };
-        let stopped = turn.stop.soft().clone();
-        let late = || ProviderError::new(ErrorClass::Timeout, "no summary came in time");
-        let answer = tokio::select! {
-            biased;
-            () = stopped.cancelled() => Err(late()),
-            () = turn.engine.clock.sleep(SUMMARY_TIMEOUT_MS) => Err(late()),
-            answer = whole(turn, &request) => answer,
-        };
-        let usage = answer.as_ref().ok().and_then(|completion| completion.usage);
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).push(usage);
+        let request = auxiliary::request(system, request, None, self.desk.engine.settings.stream);
+        let (answer, used) = self.desk.ask(&request).await;
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).extend(used);
         answer
     }
-}
 
-/// One whole answer; nothing of it is shown.
-async fn whole(turn: &Turn<'_>, request: &ChatRequest) -> Result<Completion, ProviderError> {
-    let mut stream = turn.model.stream(request).await?;
-    while let Some(delta) = stream.next().await {
-        if let Delta::Done(completion) = delta? {
-            return Ok(*completion);
-        }
+    fn window(&self) -> Option<u64> {
+        self.desk.window()
     }
-    Err(ProviderError::new(ErrorClass::Incomplete, "the connection was closed before the summary was whole"))
 }

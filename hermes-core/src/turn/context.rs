@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_providers::ToolSchema;
+use hermes_providers::{ModelInfo, ToolSchema};
 use hermes_store::{
     AdmissionRecord, MessageKind, MessagePage, NewMessage, NewSession, OpenTurn, PromptSnapshot, Role, SessionRecord,
     StoreError, StoredMessage, View,
@@ -10,6 +10,7 @@ use hermes_store::{
 use hermes_tools::{Tool, ToolContext};
 
 use crate::end::EndReason;
+use crate::engine::Inner;
 use crate::event::EventKind;
 use crate::input::Input;
 use crate::nudge::Nudge;
@@ -127,16 +128,12 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn build_prompt(&self, cwd: Option<&str>) -> PromptSnapshot {
-        let material = self.engine.prompt.material(cwd).await;
-        for note in &material.notes {
-            self.emit(EventKind::Notice { text: note.clone() });
-        }
-        let limit = prompt::context_files_max_chars(
-            self.model.info().context_window,
-            self.engine.settings.context_files_max_chars,
-        );
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.schemas.is_empty());
-        prompt::build(&material, has_tools, limit)
+        let (prompt, notes) = prompt_of(self.engine, self.model.info(), has_tools, cwd).await;
+        for text in notes {
+            self.emit(EventKind::Notice { text });
+        }
+        prompt
     }
 
     /// The row of the admission's input. Its id comes from the admission, so that a turn that is begun again writes
@@ -212,6 +209,19 @@ impl Turn<'_> {
     pub(crate) fn store<T>(&self, result: Result<T, StoreError>) -> Result<T, Ending> {
         result.map_err(|error| Ending::storage(&error))
     }
+}
+
+/// A session's prompt, and what went wrong while its material was read.
+pub(crate) async fn prompt_of(
+    engine: &Inner,
+    model: &ModelInfo,
+    has_tools: bool,
+    cwd: Option<&str>,
+) -> (PromptSnapshot, Vec<String>) {
+    let material = engine.prompt.material(cwd).await;
+    let limit = prompt::context_files_max_chars(model.context_window, engine.settings.context_files_max_chars);
+    let prompt = prompt::build(&material, has_tools, limit);
+    (prompt, material.notes)
 }
 
 fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage, Ending> {

@@ -26,6 +26,7 @@ use hermes_providers::{ChatMessage, ChatModel, ToolSchema};
 use hermes_store::{AdmissionRecord, Fence, OpenTurn, SessionId, StoreError, TurnId, UsageDelta, UsageTotals};
 use hermes_tools::{Tool, ToolContext};
 
+use crate::auxiliary::Used;
 use crate::budget::Budget;
 use crate::end::{EndReason, TurnError, TurnResult};
 use crate::engine::Inner;
@@ -234,24 +235,16 @@ impl Turn<'_> {
 
     /// Adds what a request used to the turn's own sums, and makes the value that the store counts.
     pub(crate) fn usage_of(&mut self, usage: Option<hermes_providers::Usage>) -> UsageDelta {
-        let info = self.model.info();
-        let of = |value: Option<u64>| value.unwrap_or(0);
-        let reported = usage.unwrap_or_default();
-        let delta = UsageDelta {
-            attempt: self.engine.ids.next(hermes_store::IdKind::Attempt),
-            provider: info.provider.clone(),
-            model: info.model.clone(),
-            task: String::new(),
-            input: of(reported.input_uncached),
-            output: of(reported.output),
-            cache_read: of(reported.cache_read),
-            cache_write: of(reported.cache_write),
-            reasoning: of(reported.reasoning),
-            known: usage.is_some(),
-        };
+        let delta = Used { info: self.model.info().clone(), usage }.delta(self.engine.ids(), "");
+        self.usage.provider.clone_from(&delta.provider);
+        self.usage.model.clone_from(&delta.model);
+        self.add_usage(&delta);
+        delta
+    }
+
+    /// Adds what a request used to the turn's own sums, whoever was asked.
+    pub(crate) fn add_usage(&mut self, delta: &UsageDelta) {
         let sums = &mut self.usage;
-        sums.provider.clone_from(&delta.provider);
-        sums.model.clone_from(&delta.model);
         sums.requests += 1;
         sums.unknown += u64::from(!delta.known);
         sums.input += delta.input;
@@ -259,6 +252,5 @@ impl Turn<'_> {
         sums.cache_read += delta.cache_read;
         sums.cache_write += delta.cache_write;
         sums.reasoning += delta.reasoning;
-        delta
     }
 }
