@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hermes_providers::{ChatModel, ModelInfo};
 use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, CallId, ClaimOutcome, ClaimPolicy,
-    ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerInfo,
-    Store, StoreError, TurnId, UsageTotals,
+    ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerId,
+    OwnerInfo, Store, StoreError, TurnId, UsageTotals,
 };
 use hermes_tools::ToolSession;
 
@@ -21,6 +21,7 @@ use crate::auxiliary::{self, Auxiliary};
 use crate::budget::Budget;
 use crate::closing::Closing;
 use crate::compress::{CompressionSettings, ContextEngine};
+use crate::delegate::{Children, DelegationSettings, task_of};
 use crate::end::{EndReason, Stopper, TurnError, TurnResult};
 use crate::event::{Event, EventKind, EventSink};
 use crate::guardrail::Guardrails;
@@ -72,6 +73,8 @@ pub struct EngineSettings {
     pub context_files_max_chars: Option<usize>,
     /// How histories are shortened. What of it concerns the default [`ContextEngine`] is given to that.
     pub compression: CompressionSettings,
+    /// How tasks are given to children; `None` = turns have no tool for it.
+    pub delegation: Option<DelegationSettings>,
     /// Whether answers are streamed.
     pub stream: bool,
 }
@@ -95,6 +98,7 @@ impl Default for EngineSettings {
             reasoning_effort: None,
             context_files_max_chars: None,
             compression: CompressionSettings::default(),
+            delegation: None,
             stream: true,
         }
     }
@@ -222,11 +226,18 @@ pub(crate) struct Inner {
     /// Tools' state by conversation. Held for map operations only, never over an await.
     sessions: Mutex<HashMap<ConversationId, Arc<ToolSession>>>,
     pub closing: Closing,
+    /// The children that work here now.
+    pub children: Children,
 }
 
 impl Inner {
     pub(crate) fn emit(&self, event: Event) {
+        let outer = self.children.outer(&event);
         self.events.emit(event);
+        // A child of a child is shown to its grandparent too: no deeper than children may be.
+        if let Some(outer) = outer {
+            self.emit(outer);
+        }
     }
 
     /// Which routes rest.
@@ -243,6 +254,11 @@ impl Inner {
     pub(crate) fn model_at(&self, route: usize) -> Arc<dyn ChatModel> {
         let fallback = route.checked_sub(1).and_then(|at| self.fallbacks.get(at));
         fallback.unwrap_or(&self.model).clone()
+    }
+
+    /// This process as an owner of leases.
+    pub(crate) fn owner_id(&self) -> &OwnerId {
+        &self.owner.id
     }
 
     pub(crate) fn ids(&self) -> &dyn IdSource {
@@ -272,6 +288,14 @@ impl Inner {
             self.tools.sessions.close(old).await;
         }
         session
+    }
+
+    /// Ends what the tools of a conversation started that is not worked on any more.
+    pub(crate) async fn close_tool_session(&self, conversation: &ConversationId) {
+        let session = lock(&self.sessions).remove(conversation);
+        if let Some(session) = session {
+            self.tools.sessions.close(session).await;
+        }
     }
 
     /// A model's window in tokens: what its provider said last, else what is known of it.
@@ -356,7 +380,7 @@ pub struct Engine {
 }
 
 /// What one look at a conversation led to.
-enum Progress {
+pub(crate) enum Progress {
     /// A turn ended.
     Ended(Box<TurnResult>),
     /// Something was recovered; look again.
@@ -391,6 +415,7 @@ impl Engine {
             running: Mutex::new(HashMap::new()),
             sessions: Mutex::new(HashMap::new()),
             closing: Closing::default(),
+            children: Children::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -475,7 +500,7 @@ impl Engine {
         self.while_beating(async {
             let mut last = None;
             loop {
-                match self.step(conversation).await? {
+                match self.step(conversation, StopSignal::default()).await? {
                     Progress::Ended(result) => {
                         // A turn that cannot write would be claimed and fail for ever.
                         let stuck = matches!(result.reason, EndReason::PersistenceFailed | EndReason::LeaseLost);
@@ -542,7 +567,7 @@ impl Engine {
         let mut seen = 0;
         let mut told = false;
         loop {
-            let busy = match self.step(conversation).await? {
+            let busy = match self.step(conversation, StopSignal::default()).await? {
                 Progress::Ended(result) if result.admission == *admission => return Ok(*result),
                 Progress::Ended(_) | Progress::Again => continue,
                 Progress::Idle => "another process has it",
@@ -574,9 +599,13 @@ impl Engine {
     }
 
     /// One look at a conversation: claims and runs one turn, or recovers one, or says why not.
-    async fn step(&self, conversation: &ConversationId) -> Result<Progress, EngineError> {
+    /// `signal` stops it.
+    pub(crate) async fn step(
+        &self,
+        conversation: &ConversationId,
+        signal: StopSignal,
+    ) -> Result<Progress, EngineError> {
         let inner = self.inner.as_ref();
-        let signal = StopSignal::default();
         {
             let mut running = lock(&inner.running);
             if running.contains_key(conversation) {
@@ -663,7 +692,15 @@ impl Engine {
         let watched = inner.tools.people.watching(fence.conversation());
         let hard_stop = settings.guardrail_hard_stop.unwrap_or(!watched);
         let route = inner.routes().first(begun_ms);
+        let child = task_of(&admission);
+        let max_iterations = match &child {
+            Some(_) => settings.delegation.clone().unwrap_or_default().max_iterations,
+            None => settings.max_iterations,
+        };
         Turn {
+            host: self.clone(),
+            child,
+            desk: None,
             engine: inner,
             model: inner.model_at(route),
             route,
@@ -680,7 +717,7 @@ impl Engine {
             anchor: None,
             compressions: 0,
             api_calls: 0,
-            budget: Budget::new(settings.max_iterations, settings.budget_warning_ratio),
+            budget: Budget::new(max_iterations, settings.budget_warning_ratio),
             begun_ms,
             deadline_ms,
             deadline_told: false,

@@ -2,7 +2,7 @@
 //!
 //! An event that concerns a row is emitted only after that row is durable; deltas of a running answer concern no row.
 
-use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, SessionId, TurnId};
+use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::end::TurnResult;
@@ -157,6 +157,14 @@ pub enum EventKind {
     Notice {
         /// The text.
         text: String,
+    },
+    /// Something happens in a child of this turn; it is told in the child's conversation too. The pieces of its running
+    /// answers and outputs are told only there.
+    Child {
+        /// The delegation: the id of the call that gave the task, a dot, and the task's place in it, from 0.
+        delegation: DelegationId,
+        /// The event of the child.
+        event: Box<Event>,
     },
     /// The turn is over.
     TurnEnded {

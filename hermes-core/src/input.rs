@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 pub struct Input {
     /// What the user wrote, byte for byte.
     pub text: String,
+    /// What a child may do; only in inputs that the engine makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) child: Option<crate::delegate::ChildTask>,
 }
 
 impl Input {
     /// An input of plain text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
+        Self { text: text.into(), child: None }
     }
 
     pub(crate) fn to_payload(&self) -> String {

@@ -33,9 +33,11 @@
 mod auxiliary;
 mod budget;
 mod builder;
+mod cache;
 mod clock;
 mod closing;
 mod compress;
+mod delegate;
 mod end;
 mod engine;
 mod event;
@@ -66,6 +68,7 @@ pub use clock::TokioClock;
 pub use compress::{
     CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
 };
+pub use delegate::{CHILD_SOURCE, DelegationSettings};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};

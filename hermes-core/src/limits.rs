@@ -81,6 +81,20 @@ pub const GUARD_SAME_RESULT_FROM_REPEAT: u32 = 2;
 pub const WEB_SEARCHES_PER_TURN_MAX: u32 = 50;
 /// Subagents that one turn starts, on every surface (engine reference, 9).
 pub const SUBAGENTS_PER_TURN_MAX: u32 = 50;
+/// Children of one turn that work at once, and most tasks of one call (`delegation.max_concurrent_children`).
+pub const CHILDREN_AT_ONCE_MAX: usize = 10;
+/// How deep children may have children; 1 = a child has none (`delegation.max_spawn_depth`).
+pub const SPAWN_DEPTH_MAX: u32 = 1;
+/// Requests of one child (`delegation.max_iterations`).
+pub const CHILD_ITERATIONS_MAX: u64 = 250;
+/// Text of one child's result that its parent is shown (`delegation.max_summary_chars`).
+pub const CHILD_SUMMARY_MAX_CHARS: usize = 24_000;
+/// Longest goal of a task (tools reference, 10).
+pub const GOAL_MAX_CHARS: usize = 16_000;
+/// Longest context of a task (tools reference, 10).
+pub const TASK_CONTEXT_MAX_CHARS: usize = 32_000;
+/// Times that a child whose turn could not be written is recovered by its own parent.
+pub const CHILD_RECOVERIES_MAX: u32 = 1;
 /// Calls over such a cap that are answered before the turn ends.
 pub const CAPPED_CALLS_MAX: u32 = 5;
 /// Steps that one turn gets back at most, whatever the cause: a budget with refunds still ends.
@@ -143,6 +157,7 @@ pub const WRITE_REPEAT_WAIT_MS: u64 = 25;
 
 const _: () = assert!(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX < hermes_store::limits::COMPRESSION_LOCK_TTL_MS);
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
+const _: () = assert!(CHILDREN_AT_ONCE_MAX <= SUBAGENTS_PER_TURN_MAX as usize);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
 const _: () = assert!(INPUT_MAX_BYTES <= hermes_store::limits::PAYLOAD_MAX_BYTES);
 const _: () =

@@ -32,10 +32,10 @@ impl Turn<'_> {
             Some(tip) => Some(self.store(self.engine.store.session(tip).await)?),
             None => None,
         };
-        let tool_session =
-            self.engine.tool_session(&conversation, session.as_ref().and_then(|s| s.cwd.as_deref())).await;
+        let cwd = session.as_ref().map_or_else(|| self.child_cwd(), |session| session.cwd.clone());
+        let tool_session = self.engine.tool_session(&conversation, cwd.as_deref()).await;
         let host = &self.engine.tools;
-        let available = host.registry.select(&host.selection);
+        let available = self.equip(&summary.source, cwd.or_else(|| host.cwd.clone()));
         let schemas: Arc<[ToolSchema]> = available.iter().map(|tool| schema(tool.as_ref())).collect();
         let tools_snapshot = tools_bytes(&schemas)?;
         self.tools = Some(TurnTools {
@@ -45,8 +45,8 @@ impl Turn<'_> {
                 scope: host.scope.clone(),
                 session: tool_session,
                 cancel: self.stop.hard().clone(),
-                approver: host.people.approver(&conversation),
-                clarifier: host.people.clarifier(&conversation),
+                approver: self.approver(),
+                clarifier: self.clarifier(),
                 progress: Arc::new(|_| {}),
             },
         });
@@ -62,7 +62,7 @@ impl Turn<'_> {
 
     /// Opens the conversation's first session with the user's row.
     async fn open_session(&mut self, tools: PromptSnapshot) -> Result<(), Ending> {
-        let cwd = self.engine.tools.cwd.clone();
+        let cwd = self.child_cwd().or_else(|| self.engine.tools.cwd.clone());
         let prompt = self.build_prompt(cwd.as_deref()).await;
         // The chosen model, also while another stands in for it.
         let info = self.engine.model.info();

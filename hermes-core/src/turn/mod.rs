@@ -28,8 +28,9 @@ use hermes_tools::{Tool, ToolContext};
 
 use crate::auxiliary::Used;
 use crate::budget::Budget;
+use crate::delegate::{ChildTask, Desk};
 use crate::end::{EndReason, TurnError, TurnResult};
-use crate::engine::Inner;
+use crate::engine::{Engine, Inner};
 use crate::event::{Event, EventKind};
 use crate::guardrail::Guardrails;
 use crate::recovery::Recovery;
@@ -132,6 +133,12 @@ pub(crate) struct TurnTools {
 
 /// One turn at work.
 pub(crate) struct Turn<'e> {
+    /// The engine as a handle, for children.
+    pub host: Engine,
+    /// What this turn may do, when it is a child's.
+    pub child: Option<ChildTask>,
+    /// Where its calls hand children in, when it may have some.
+    pub desk: Option<Arc<Desk>>,
     pub engine: &'e Inner,
     /// The model of the route.
     pub model: Arc<dyn ChatModel>,

@@ -97,7 +97,9 @@ impl Turn<'_> {
             let Some(mut plan) = plan_call(call, true) else { continue };
             if plan == CallPlan::Rerun {
                 let id = call.new.call.as_str();
-                match self.engine.tools.registry.prepare(index, id, &call.new.name, &call.new.arguments) {
+                let available = self.tools.as_ref().map_or(&[][..], |tools| &tools.available);
+                let registry = &self.engine.tools.registry;
+                match registry.prepare_available(available, index, id, &call.new.name, &call.new.arguments) {
                     Ok(prepared) => again.push(prepared),
                     // The tool is gone since. What was begun may have happened.
                     Err(_) if call.state == JournalState::Started && call.new.replay != ReplaySafety::Pure => {

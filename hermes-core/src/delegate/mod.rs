@@ -1,0 +1,174 @@
+//! Delegation: a turn gives tasks to children and gets their results.
+//!
+//! A child is an ordinary conversation of its own (source [`CHILD_SOURCE`]) with one input; it is run by the same engine
+//! with fewer tools and its own budget. Every id of it follows from the call that gave the task, so a parent that is
+//! recovered finds the child that it had, and whatever is repeated is recognised: the call is idempotent.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `tool` | `delegate_task`: reads the call, dispatches the children, words their results for the model |
+//! | `child` | runs the children of a turn beside its calls, stops them with it, stores their ends, takes the results |
+//!
+//! What a child may do is written in the payload of its input ([`ChildTask`]), not in the memory of its parent's
+//! process: whoever recovers a child gives it the same tools.
+
+mod child;
+mod tool;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hermes_store::{AdmissionId, AdmissionRecord, CallId, ConversationId, DelegationId, PromptHash, TurnId};
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, EventKind};
+use crate::input::Input;
+use crate::limits;
+
+pub(crate) use child::Desk;
+pub(crate) use tool::{DelegateTool, is_kept_from_children};
+
+/// The source of conversations that are children.
+pub const CHILD_SOURCE: &str = "delegate";
+
+/// The tool's name.
+pub(crate) const TOOL: &str = "delegate_task";
+
+/// How an engine delegates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DelegationSettings {
+    /// Children of one turn that work at once, and tasks of one call (`delegation.max_concurrent_children`).
+    pub max_concurrent_children: usize,
+    /// How deep children may have children: 1 = a child has none (`delegation.max_spawn_depth`).
+    pub max_spawn_depth: u32,
+    /// Most requests of one child (`delegation.max_iterations`); `None` = no limit.
+    pub max_iterations: Option<u64>,
+    /// Text of one result that the parent is shown, in characters (`delegation.max_summary_chars`).
+    pub max_summary_chars: usize,
+}
+
+impl Default for DelegationSettings {
+    fn default() -> Self {
+        Self {
+            max_concurrent_children: limits::CHILDREN_AT_ONCE_MAX,
+            max_spawn_depth: limits::SPAWN_DEPTH_MAX,
+            max_iterations: Some(limits::CHILD_ITERATIONS_MAX),
+            max_summary_chars: limits::CHILD_SUMMARY_MAX_CHARS,
+        }
+    }
+}
+
+/// What a child's input says beside its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChildTask {
+    /// 1 for a child of a conversation that is none.
+    pub depth: u32,
+    /// The tools that it may have: never more than its parent.
+    pub tools: Vec<String>,
+    /// Where its tools work.
+    pub cwd: Option<String>,
+    /// The parent does not wait for it.
+    pub background: bool,
+}
+
+/// What the input of a child says of it; `None` for any other input.
+pub(crate) fn task_of(admission: &AdmissionRecord) -> Option<ChildTask> {
+    Input::from_payload(&admission.payload).ok()?.child
+}
+
+/// The ids of task number `number` of a call: all the same text.
+pub(crate) struct ChildIds {
+    pub delegation: DelegationId,
+    pub child: ConversationId,
+    pub input: AdmissionId,
+}
+
+impl ChildIds {
+    /// `CALL.NUMBER`; where that is too long for an id, its digest.
+    pub(crate) fn of(call: &str, number: usize) -> Option<Self> {
+        let plain = format!("{call}.{number}");
+        let text = match CallId::parse(&plain) {
+            Ok(_) => plain,
+            Err(_) => format!("task-{}", PromptHash::of(plain.as_bytes()).as_str()),
+        };
+        Some(Self {
+            delegation: DelegationId::parse(&text).ok()?,
+            child: ConversationId::parse(&text).ok()?,
+            input: AdmissionId::parse(&text).ok()?,
+        })
+    }
+}
+
+/// Where the events of a child are shown too.
+#[derive(Debug, Clone)]
+pub(crate) struct Under {
+    pub parent: ConversationId,
+    pub turn: TurnId,
+    pub delegation: DelegationId,
+}
+
+/// What an engine knows of the children that it runs now.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// By child. Held for map operations only, never over an await.
+    under: Mutex<HashMap<ConversationId, Under>>,
+}
+
+impl Children {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConversationId, Under>> {
+        self.under.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The event of a child as its parent's: `None` for what is no child, and for the pieces of a running answer or
+    /// output, of which there are too many.
+    pub(crate) fn outer(&self, event: &Event) -> Option<Event> {
+        if matches!(
+            event.kind,
+            EventKind::TextDelta { .. } | EventKind::ReasoningDelta { .. } | EventKind::CallOutput { .. }
+        ) {
+            return None;
+        }
+        let under = self.lock().get(&event.conversation)?.clone();
+        Some(Event {
+            conversation: under.parent,
+            turn: Some(under.turn),
+            kind: EventKind::Child { delegation: under.delegation, event: Box::new(event.clone()) },
+        })
+    }
+
+    /// Shows the events of `child` under its parent until the guard is dropped.
+    pub(crate) fn show(&self, child: &ConversationId, under: Under) -> Shown<'_> {
+        self.lock().insert(child.clone(), under);
+        Shown { children: self, child: child.clone() }
+    }
+}
+
+/// Takes a child off the list, however its work ends.
+pub(crate) struct Shown<'e> {
+    children: &'e Children,
+    child: ConversationId,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.children.lock().remove(&self.child);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_follow_from_the_call_and_always_fit() {
+        let ids = ChildIds::of("call-7", 2).unwrap();
+        assert_eq!(
+            (ids.delegation.as_str(), ids.child.as_str(), ids.input.as_str()),
+            ("call-7.2", "call-7.2", "call-7.2")
+        );
+        let long = "x".repeat(128);
+        let (first, second) = (ChildIds::of(&long, 0).unwrap(), ChildIds::of(&long, 1).unwrap());
+        assert_ne!(first.child, second.child);
+        assert_eq!(first.child, ChildIds::of(&long, 0).unwrap().child);
+    }
+}
