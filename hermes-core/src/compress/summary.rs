@@ -83,8 +83,7 @@ pub(crate) fn request(
         let taken = tokens::of_text(&out) + budget_tokens + SUMMARY_FRAME_TOKENS;
         window.saturating_sub(taken) / 100 * RECORDS_ROOM_PERCENT
     });
-    let max_chars = room.map_or(INPUT_MAX_CHARS, |room| chars_within(&records, room).min(INPUT_MAX_CHARS));
-    for record in fit(records, max_chars) {
+    for record in fit(records, room) {
         out.push_str(&record);
         out.push('\n');
     }
@@ -127,26 +126,27 @@ fn shorten(text: &str) -> String {
     format!("{head}\n  [... {} characters left out ...]\n{tail}", count - RECORD_HEAD_CHARS - RECORD_TAIL_CHARS)
 }
 
-/// How many characters of the records make up `room` tokens, by the density of all of them.
-fn chars_within(records: &[String], room: u64) -> usize {
-    let chars: usize = records.iter().map(|record| record.chars().count() + 1).sum();
-    let tokens: u64 = records.iter().map(|record| tokens::of_text(record) + 1).sum();
-    let within = u128::from(room) * chars as u128 / u128::from(tokens.max(1));
-    usize::try_from(within).unwrap_or(usize::MAX)
-}
-
-/// Records within the limit: where there are too many, they are thinned out evenly, the first and the last stay.
-fn fit(records: Vec<String>, max_chars: usize) -> Vec<String> {
-    let total: usize = records.iter().map(|record| record.chars().count() + 1).sum();
-    if total <= max_chars {
+/// Records within the limits of characters and, where a window is known, of tokens: where there are too many, they are
+/// thinned out evenly, the first and the last stay.
+fn fit(records: Vec<String>, room_tokens: Option<u64>) -> Vec<String> {
+    // A part of the whole room, in the same unit for both limits.
+    let room = u128::from(room_tokens.unwrap_or(1).max(1));
+    let all = INPUT_MAX_CHARS as u128 * room;
+    let cost = |record: &String| {
+        let by_chars = (record.chars().count() as u128 + 1) * room;
+        let tokens = room_tokens.map_or(0, |_| tokens::of_text(record) + 1);
+        by_chars.max(u128::from(tokens) * INPUT_MAX_CHARS as u128)
+    };
+    let total: u128 = records.iter().map(cost).sum();
+    if total <= all {
         return records;
     }
     let (count, mut used, mut kept) = (records.len(), 0, Vec::new());
-    let last = records.last().map_or(0, |record| record.chars().count() + 1);
+    let last = records.last().map_or(0, cost);
     // Bresenham's line: after record n of N, about n/N of the room is used.
     for (index, record) in records.into_iter().enumerate() {
-        let size = record.chars().count() + 1;
-        let room = max_chars.saturating_sub(last) * (index + 1) / count;
+        let size = cost(&record);
+        let room = all.saturating_sub(last) * (index as u128 + 1) / count as u128;
         if index + 1 == count || index == 0 || used + size <= room {
             used += size;
             kept.push(record);

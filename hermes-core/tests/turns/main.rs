@@ -10,6 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod auxiliary;
 mod budget;
 mod closing;
 mod crashes;
