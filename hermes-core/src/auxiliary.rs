@@ -284,6 +284,7 @@ pub(crate) fn request(system: &str, text: String, max_output_tokens: Option<u64>
         temperature: None,
         reasoning_effort: None,
         stream,
+        cache_ends: Vec::new(),
         cache_key: None,
     }
 }

@@ -34,6 +34,7 @@ mod auxiliary;
 mod budget;
 mod builder;
 mod cache;
+mod cache;
 mod clock;
 mod closing;
 mod compress;

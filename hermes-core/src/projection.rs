@@ -4,7 +4,7 @@
 //! just written or read back by another process. Rows written in a turn go through the same functions as rows read
 //! from the store.
 
-use hermes_providers::{CacheMarker, ChatMessage, Sidecar, ToolCall};
+use hermes_providers::{ChatMessage, Sidecar, ToolCall};
 use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredMessage};
 
 /// What stands between rows that are one message.
@@ -57,7 +57,6 @@ fn message(row: &StoredMessage) -> Option<ChatMessage> {
                 reasoning: row.reasoning.clone(),
                 sidecar: sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes.clone() }),
                 calls,
-                cache: CacheMarker::None,
             })
         }
         Role::Tool => {
@@ -71,7 +70,7 @@ fn message(row: &StoredMessage) -> Option<ChatMessage> {
 
 /// A user message.
 pub(crate) fn user(text: String) -> ChatMessage {
-    ChatMessage::User { text, cache: CacheMarker::None }
+    ChatMessage::User { text }
 }
 
 /// An assistant message of a row that is being written.
@@ -85,12 +84,11 @@ pub(crate) fn assistant(row: &NewMessage, calls: Vec<ToolCall>) -> ChatMessage {
         reasoning: row.reasoning.clone(),
         sidecar: sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes.clone() }),
         calls,
-        cache: CacheMarker::None,
     }
 }
 
 /// The result of a call.
 pub(crate) fn tool(call_id: String, name: String, content: String, outcome: CallOutcome) -> ChatMessage {
     let is_error = outcome != CallOutcome::Ok;
-    ChatMessage::Tool { call_id, name, content, is_error, cache: CacheMarker::None }
+    ChatMessage::Tool { call_id, name, content, is_error }
 }

@@ -6,9 +6,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use hermes_providers::{
-    CUSTOM, CacheMarker, ChatMessage, ChatModel, ChatRequest, Delta, HttpChatModel, HttpModelConfig, Profiles,
-};
+use hermes_providers::{CUSTOM, ChatMessage, ChatModel, ChatRequest, Delta, HttpChatModel, HttpModelConfig, Profiles};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,11 +22,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = ChatRequest {
         system: Bytes::from_static(b"You are a helpful assistant."),
         tools: Vec::new().into(),
-        messages: vec![ChatMessage::User { text: question.clone(), cache: CacheMarker::None }],
+        messages: vec![ChatMessage::User { text: question.clone() }],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,
         stream: true,
+        cache_ends: Vec::new(),
         cache_key: None,
     };
     let mut answer = model.stream(&request).await?;

@@ -10,16 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ProviderError;
 
-/// Where a prompt cache may end. Wires without explicit markers ignore it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum CacheMarker {
-    /// No marker.
-    #[default]
-    None,
-    /// The prefix up to and with this message is worth caching.
-    End,
-}
-
 /// One tool, as the model is told of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSchema {
@@ -60,8 +50,6 @@ pub enum ChatMessage {
     User {
         /// Text, byte for byte as it was sent the first time.
         text: String,
-        /// Whether a prompt cache may end here.
-        cache: CacheMarker,
     },
     /// What the model said.
     Assistant {
@@ -73,8 +61,6 @@ pub enum ChatMessage {
         sidecar: Option<Sidecar>,
         /// The calls, in the model's order.
         calls: Vec<ToolCall>,
-        /// Whether a prompt cache may end here.
-        cache: CacheMarker,
     },
     /// The result of one call.
     Tool {
@@ -86,8 +72,6 @@ pub enum ChatMessage {
         content: String,
         /// True when the answer reports a failure, for wires that can say so.
         is_error: bool,
-        /// Whether a prompt cache may end here.
-        cache: CacheMarker,
     },
 }
 
@@ -108,6 +92,9 @@ pub struct ChatRequest {
     pub reasoning_effort: Option<String>,
     /// False asks for one whole answer; the stream then has no deltas before the completion.
     pub stream: bool,
+    /// Places of messages behind which a prompt cache may end, in order, for wires that want to be told. Wires without such
+    /// marks ignore them; no mark changes what the model reads.
+    pub cache_ends: Vec<usize>,
     /// A stable key of the conversation, for providers that route by it to keep a cache warm.
     pub cache_key: Option<String>,
 }

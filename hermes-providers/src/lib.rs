@@ -25,8 +25,8 @@ mod scripted;
 pub mod sse;
 
 pub use chat::{
-    CacheMarker, ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, ModelInfo,
-    Sidecar, ToolCall, ToolSchema, Usage,
+    ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, ModelInfo, Sidecar,
+    ToolCall, ToolSchema, Usage,
 };
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError};

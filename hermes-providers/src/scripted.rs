@@ -271,6 +271,7 @@ mod tests {
             temperature: None,
             reasoning_effort: None,
             stream: true,
+            cache_ends: Vec::new(),
             cache_key: None,
         }
     }

@@ -137,6 +137,7 @@ impl Turn<'_> {
         ChatRequest {
             system: self.system.clone(),
             tools: self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default(),
+            cache_ends: crate::cache::ends(&self.history),
             messages: std::mem::take(&mut self.history),
             max_output_tokens: self.max_output_tokens,
             temperature: settings.temperature,

@@ -1,7 +1,7 @@
 //! Turns with the practice model.
 
 use super::*;
-use crate::chat::{CacheMarker, ToolCall, ToolSchema};
+use crate::chat::{ToolCall, ToolSchema};
 use bytes::Bytes;
 
 const ALL: [&str; 5] = ["terminal", "read_file", "write_file", "search_files", "todo_list"];
@@ -15,11 +15,12 @@ fn request(tools: &[&str], text: &str) -> ChatRequest {
     ChatRequest {
         system: Bytes::new(),
         tools: tools.iter().map(schema).collect::<Vec<_>>().into(),
-        messages: vec![ChatMessage::User { text: text.into(), cache: CacheMarker::None }],
+        messages: vec![ChatMessage::User { text: text.into() }],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,
         stream: true,
+        cache_ends: Vec::new(),
         cache_key: None,
     }
 }
@@ -56,7 +57,6 @@ fn go_on(request: &mut ChatRequest, done: &Completion, results: &[(&str, bool)])
         reasoning: None,
         sidecar: None,
         calls: calls.clone(),
-        cache: CacheMarker::None,
     });
     for (call, (content, is_error)) in calls.iter().zip(results) {
         request.messages.push(ChatMessage::Tool {
@@ -64,7 +64,6 @@ fn go_on(request: &mut ChatRequest, done: &Completion, results: &[(&str, bool)])
             name: call.name.clone(),
             content: (*content).to_owned(),
             is_error: *is_error,
-            cache: CacheMarker::None,
         });
     }
 }
@@ -146,7 +145,7 @@ async fn the_next_message_is_a_new_request() {
     let mut request = request(&ALL, "run: a");
     let done = ask(&request).await;
     go_on(&mut request, &done, &[(r#"{"output":"x","exit_code":0}"#, false)]);
-    request.messages.push(ChatMessage::User { text: "run: b".into(), cache: CacheMarker::None });
+    request.messages.push(ChatMessage::User { text: "run: b".into() });
     let done = ask(&request).await;
     assert_eq!(done.calls[0].id.as_deref(), Some("practice_2"));
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use hermes_providers::{
-    CUSTOM, CacheMarker, ChatMessage, ChatModel, ChatRequest, Completion, Delta, HttpChatModel, HttpModelConfig,
-    Profiles, ProviderError,
+    CUSTOM, ChatMessage, ChatModel, ChatRequest, Completion, Delta, HttpChatModel, HttpModelConfig, Profiles,
+    ProviderError,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -190,11 +190,12 @@ pub(crate) fn request() -> ChatRequest {
     ChatRequest {
         system: Bytes::from_static(b"sys"),
         tools: Vec::new().into(),
-        messages: vec![ChatMessage::User { text: "hi".into(), cache: CacheMarker::None }],
+        messages: vec![ChatMessage::User { text: "hi".into() }],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,
         stream: true,
+        cache_ends: Vec::new(),
         cache_key: None,
     }
 }

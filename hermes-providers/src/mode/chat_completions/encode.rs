@@ -271,7 +271,7 @@ fn clamp_effort<'a>(wanted: &'a str, quirks: &'a Quirks) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::{CacheMarker, ToolSchema};
+    use crate::chat::ToolSchema;
     use crate::profile::{Profiles, ToolIds};
     use serde_json::{Value, json};
 
@@ -289,12 +289,13 @@ mod tests {
             temperature: None,
             reasoning_effort: None,
             stream: true,
+            cache_ends: Vec::new(),
             cache_key: None,
         }
     }
 
     fn user(text: &str) -> ChatMessage {
-        ChatMessage::User { text: text.into(), cache: CacheMarker::None }
+        ChatMessage::User { text: text.into() }
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> ChatMessage {
@@ -303,18 +304,11 @@ mod tests {
             reasoning: None,
             sidecar: None,
             calls: vec![ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() }],
-            cache: CacheMarker::None,
         }
     }
 
     fn result(id: &str) -> ChatMessage {
-        ChatMessage::Tool {
-            call_id: id.into(),
-            name: "t".into(),
-            content: "ok\u{0}".into(),
-            is_error: false,
-            cache: CacheMarker::End,
-        }
+        ChatMessage::Tool { call_id: id.into(), name: "t".into(), content: "ok\u{0}".into(), is_error: false }
     }
 
     fn body(request: &ChatRequest, profile: &str) -> Value {
@@ -392,7 +386,6 @@ mod tests {
                 bytes: Bytes::from_static(b"{\"reasoning_details\":[ {\"n\":1.0,\"s\":\"\\u00e9\"} ]}"),
             }),
             calls: vec![ToolCall { id: "c".into(), name: "t".into(), arguments: "{}".into() }],
-            cache: CacheMarker::None,
         }
     }
 
