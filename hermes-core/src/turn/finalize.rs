@@ -15,7 +15,13 @@ impl Turn<'_> {
     pub(crate) async fn finalize(&self, ending: Ending) -> TurnResult {
         let ending = self.with_trail(ending);
         let ending = match self.close(ending.clone()).await {
-            Ok(()) => ending,
+            Ok(()) => {
+                // A child whose parent lost its lease still has its own, and whoever goes on with both waits for it.
+                if ending.reason == EndReason::LeaseLost {
+                    self.let_go().await;
+                }
+                ending
+            }
             Err(error) => {
                 self.let_go().await;
                 after_failed_close(ending, &error)
