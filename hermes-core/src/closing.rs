@@ -27,6 +27,11 @@ impl Closing {
         self.begun.is_cancelled()
     }
 
+    /// Cancelled when the end begins.
+    pub(crate) fn begun(&self) -> &CancellationToken {
+        &self.begun
+    }
+
     /// A piece of work that the end waits for, until the token is dropped.
     pub(crate) fn work(&self) -> TaskTrackerToken {
         self.at_work.token()

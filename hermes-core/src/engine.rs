@@ -75,6 +75,8 @@ pub struct EngineSettings {
     pub compression: CompressionSettings,
     /// How tasks are given to children; `None` = turns have no tool for it.
     pub delegation: Option<DelegationSettings>,
+    /// Whether [`Engine::title`] gives titles (`auxiliary.title_generation.enabled`).
+    pub titles: bool,
     /// Whether answers are streamed.
     pub stream: bool,
 }
@@ -99,6 +101,7 @@ impl Default for EngineSettings {
             context_files_max_chars: None,
             compression: CompressionSettings::default(),
             delegation: None,
+            titles: true,
             stream: true,
         }
     }
@@ -215,7 +218,7 @@ pub(crate) struct Inner {
     events: Arc<dyn EventSink>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn IdSource>,
-    owner: OwnerInfo,
+    pub owner: OwnerInfo,
     pub context: Arc<dyn ContextEngine>,
     pub settings: EngineSettings,
     /// Windows that providers named, by provider and model. Held for map operations only, never over an await.
@@ -545,7 +548,7 @@ impl Engine {
         }
     }
 
-    async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    pub(crate) async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
         let _work = self.inner.closing.work();
         self.inner.register().await?;
         let beat = self.inner.beat();

@@ -2,7 +2,7 @@
 //!
 //! An event that concerns a row is emitted only after that row is durable; deltas of a running answer concern no row.
 
-use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationId, SessionId, TurnId};
+use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationId, SessionId, TitleSource, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::end::TurnResult;
@@ -141,6 +141,13 @@ pub enum EventKind {
         before: u64,
         /// Size after, by the same estimate.
         after: u64,
+    },
+    /// The conversation has another title, and it is durable.
+    TitleChanged {
+        /// The title.
+        title: String,
+        /// Who gave it.
+        source: TitleSource,
     },
     /// Something went wrong and is tried again.
     Retrying {

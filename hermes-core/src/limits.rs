@@ -139,6 +139,23 @@ pub const TOOL_SESSIONS_MAX: usize = 256;
 pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Time for one title at one model (`auxiliary.title_generation.timeout`, 30 s).
 pub const TITLE_TIMEOUT_MS: u64 = 30_000;
+/// Most characters of a title that a model wrote; what a person writes may be longer.
+pub const GENERATED_TITLE_MAX_CHARS: usize = 60;
+/// Length from which a line is taken for a text and not for a title.
+pub const TITLE_ANSWER_MAX_CHARS: usize = 120;
+/// Most characters of the input, and of the answer, that a title is made from.
+pub const TITLE_INPUT_MAX_CHARS: usize = 2_000;
+/// Room for a title and what a model thinks before it, in tokens.
+pub const TITLE_OUTPUT_MAX_TOKENS: u64 = 2_048;
+/// Rows at both ends of a conversation that are looked at for its first input and its newest answer.
+pub const TITLE_LOOK_MAX_ROWS: usize = 16;
+/// Requests for titles of one conversation, over all its turns: a model that gives none costs no more than this, and one
+/// round of attempts.
+pub const TITLE_REQUESTS_MAX: u64 = 6;
+/// Life of the lease under which a title is written.
+pub const TITLE_LEASE_MS: u64 = 30_000;
+/// Wait between two looks whether a conversation is free for its title.
+pub const TITLE_RETRY_MS: u64 = 2_000;
 /// Attempts at one model of a request beside the turn (`auxiliary.transient_retries`, 2, and the first).
 pub const AUXILIARY_ATTEMPTS_MAX: u32 = 3;
 /// Models that such a request asks at most: the task's own, then the turn's.
@@ -156,6 +173,8 @@ pub const WRITE_REPEATS_MAX: u32 = 8;
 pub const WRITE_REPEAT_WAIT_MS: u64 = 25;
 
 const _: () = assert!(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX < hermes_store::limits::COMPRESSION_LOCK_TTL_MS);
+const _: () = assert!(GENERATED_TITLE_MAX_CHARS <= hermes_store::limits::TITLE_MAX_CHARS);
+const _: () = assert!(GENERATED_TITLE_MAX_CHARS <= TITLE_ANSWER_MAX_CHARS);
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
 const _: () = assert!(CHILDREN_AT_ONCE_MAX <= SUBAGENTS_PER_TURN_MAX as usize);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
