@@ -84,7 +84,10 @@ impl Turn<'_> {
         let is_open = |row: &StoredMessage| {
             row.role != Role::Assistant || !row.calls.is_empty() || row.kind == MessageKind::Hidden
         };
-        Ok(rows.last().is_some_and(|row| row.turn == self.id && is_open(row)))
+        let input = self.admission.receipt.admission.input_row();
+        // The input row keeps the turn that wrote it first, when the input was put back into its place after a crash.
+        let is_ours = |row: &StoredMessage| row.turn == self.id || row.id == input;
+        Ok(rows.last().is_some_and(|row| is_ours(row) && is_open(row)))
     }
 
     fn closing_row(&self, ending: &Ending) -> Option<NewMessage> {

@@ -213,3 +213,27 @@ async fn i12_e03_a_round_that_cannot_be_recorded_runs_nothing() {
     }
     assert!(refused >= 6, "only {refused} points");
 }
+
+#[tokio::test]
+async fn i16_a_write_that_fails_after_a_crash_leaves_no_open_tail() {
+    let mut ends = 0;
+    for (at, failing) in (0..8).flat_map(|at| (0..16).map(move |failing| (at, failing))) {
+        let world = World::new();
+        let conversation = create(&world).await;
+        assert!(run_and_die(&world, &conversation, ReplaySafety::Once, Fault::DiesAfter, at).await);
+        world.dead.0.lock().unwrap().push("first".to_owned());
+        let store = FaultStore::new(Arc::new(world.store.clone()), Fault::FailsOnce, failing);
+        let parts = world.parts_with("second", RoundsModel::new(2, 2), world.tool().replay(ReplaySafety::Once), store);
+        let engine = Engine::new(parts);
+        let Ok(accepted) = engine.submit(submission(Some(&conversation), "request-1", "go")).await else { continue };
+        let Ok(result) = engine.run_until(&conversation, &accepted.receipt().admission).await else { continue };
+        if world.store.admission(&result.admission).await.unwrap().receipt.status != AdmissionStatus::Terminal {
+            continue;
+        }
+        ends += usize::from(result.reason == EndReason::PersistenceFailed);
+        let rows = world.rows(&conversation, View::Model).await;
+        let is_closed = rows.last().is_none_or(|row| row.role == Role::Assistant && row.calls.is_empty());
+        assert!(is_closed, "died at {at}, failed at {failing}: {:?}", short(&rows));
+    }
+    assert!(ends > 10, "only {ends} turns ended in a failed write");
+}
