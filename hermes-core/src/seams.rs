@@ -32,8 +32,16 @@ pub struct ContextFile {
 pub struct PromptMaterial {
     /// Text of `SOUL.md`, when the profile has one.
     pub soul: Option<String>,
+    /// How people read what is written (a terminal, a chat), in a sentence for the model.
+    pub surface: Option<String>,
+    /// What the host adds to every prompt of its own.
+    pub instructions: Option<String>,
     /// Project context files, in the order of precedence.
     pub files: Vec<ContextFile>,
+    /// What the workspace looks like as the session begins (branch, changes): foreign text.
+    pub workspace: Option<String>,
+    /// The skills that there are, one line each: foreign text.
+    pub skills: Option<String>,
     /// Notes of earlier sessions (`memories/MEMORY.md`).
     pub memory: Option<String>,
     /// What is known of the user (`memories/USER.md`).

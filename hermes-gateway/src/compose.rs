@@ -258,6 +258,7 @@ impl Parts {
                 memory: self.scope.memory_md(),
                 user: self.scope.user_md(),
                 read_timeout: self.config.context_file_read_timeout,
+                git: "git".into(),
                 clock: self.clock.clone(),
             }),
             events: self.hub.clone(),

@@ -22,6 +22,7 @@ mod sessions;
 pub mod stdio;
 #[cfg(test)]
 mod testing;
+mod workspace;
 
 pub use clock::TokioClock;
 pub use compose::{Launch, Overrides};

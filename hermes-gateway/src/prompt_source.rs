@@ -12,19 +12,22 @@ use async_trait::async_trait;
 use hermes_core::{ContextFile, PromptMaterial, PromptSource};
 
 use crate::clock::date_of;
+use crate::workspace;
 
 /// Largest file that is read into a prompt at all; the engine cuts what it keeps much further.
 const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Most directories between a working directory and the root of its repository.
 const ANCESTORS_MAX: usize = 64;
 
-/// Reads prompt files of one profile.
+/// Reads prompt files of one profile, and looks at the workspace.
 pub(crate) struct FilePrompt {
     pub(crate) profile: String,
     pub(crate) soul: PathBuf,
     pub(crate) memory: PathBuf,
     pub(crate) user: PathBuf,
     pub(crate) read_timeout: Duration,
+    /// The program that says what a repository looks like.
+    pub(crate) git: PathBuf,
     pub(crate) clock: Arc<dyn hermes_core::Clock>,
 }
 
@@ -87,6 +90,18 @@ impl FilePrompt {
         let single = self.first_of(cwd, &["CLAUDE.md", "claude.md", ".cursorrules"], notes).await;
         single.into_iter().collect()
     }
+
+    /// What the repository around `cwd` looks like, when there is one.
+    async fn workspace(&self, cwd: Option<&str>) -> Result<Option<String>, String> {
+        let Some(cwd) = cwd else { return Ok(None) };
+        let chain = tokio::time::timeout(self.read_timeout, repository_chain(Path::new(cwd))).await;
+        // One that does not answer is told with the project's files.
+        let Some(root) = chain.ok().and_then(|mut chain| chain.pop()) else { return Ok(None) };
+        if !tokio::fs::try_exists(root.join(".git")).await.unwrap_or(false) {
+            return Ok(None);
+        }
+        workspace::snapshot(&self.git, &root, Duration::from_millis(workspace::PROBE_MS)).await
+    }
 }
 
 /// The working directory and its parents up to the root of its repository; only itself outside of one.
@@ -130,16 +145,26 @@ fn without_front_matter(text: &str) -> &str {
 impl PromptSource for FilePrompt {
     async fn material(&self, cwd: Option<&str>) -> PromptMaterial {
         let mut notes = Vec::new();
-        let soul = self.read(&self.soul, &mut notes).await;
-        let memory = self.read(&self.memory, &mut notes).await;
-        let user = self.read(&self.user, &mut notes).await;
-        let files = match cwd {
-            Some(cwd) => self.project_files(Path::new(cwd), &mut notes).await,
-            None => Vec::new(),
+        let files = async {
+            let soul = self.read(&self.soul, &mut notes).await;
+            let memory = self.read(&self.memory, &mut notes).await;
+            let user = self.read(&self.user, &mut notes).await;
+            let files = match cwd {
+                Some(cwd) => self.project_files(Path::new(cwd), &mut notes).await,
+                None => Vec::new(),
+            };
+            (soul, memory, user, files)
         };
+        // Side by side: git takes about as long as all of the files.
+        let ((soul, memory, user, files), workspace) = tokio::join!(files, self.workspace(cwd));
+        let workspace = workspace.unwrap_or_else(|note| {
+            notes.push(note);
+            None
+        });
         PromptMaterial {
             soul,
             files,
+            workspace,
             memory,
             user,
             cwd: cwd.map(str::to_owned),
@@ -147,6 +172,7 @@ impl PromptSource for FilePrompt {
             date: date_of(self.clock.now_ms()),
             system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
             notes,
+            ..PromptMaterial::default()
         }
     }
 }
@@ -163,6 +189,7 @@ mod tests {
             memory: home.join("memories/MEMORY.md"),
             user: home.join("memories/USER.md"),
             read_timeout: Duration::from_secs(5),
+            git: home.join("no-git"),
             clock: Arc::new(TokioClock::default()),
         }
     }

@@ -42,7 +42,7 @@ pub(crate) fn render(files: &[ContextFile], max_chars: usize) -> String {
 }
 
 /// The text, or its first 70 % and last 20 % of `max_chars` with a note of what is missing between.
-fn cut(name: &str, text: &str, max_chars: usize) -> String {
+pub(crate) fn cut(name: &str, text: &str, max_chars: usize) -> String {
     let count = text.chars().count();
     if count <= max_chars {
         return text.to_owned();
