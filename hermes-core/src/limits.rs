@@ -93,7 +93,7 @@ pub const CHILD_SUMMARY_MAX_CHARS: usize = 24_000;
 pub const GOAL_MAX_CHARS: usize = 16_000;
 /// Longest context of a task (tools reference, 10).
 pub const TASK_CONTEXT_MAX_CHARS: usize = 32_000;
-/// Times that a child whose turn could not be written is recovered by its own parent.
+/// Times that a parent goes on with a child of which a write has failed.
 pub const CHILD_RECOVERIES_MAX: u32 = 1;
 /// Calls over such a cap that are answered before the turn ends.
 pub const CAPPED_CALLS_MAX: u32 = 5;
@@ -160,6 +160,11 @@ pub const TITLE_RETRY_MS: u64 = 2_000;
 pub const AUXILIARY_ATTEMPTS_MAX: u32 = 3;
 /// Models that such a request asks at most: the task's own, then the turn's.
 pub const AUXILIARY_ROUTES_MAX: u64 = 2;
+/// Longest text that says what the notes of a compression are to be about.
+pub const FOCUS_MAX_BYTES: usize = 4_096;
+/// Window that is assumed for a model of which none is known, when a person asks for a compression: the smallest one
+/// that hosted models have nowadays.
+pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 

@@ -198,19 +198,25 @@ impl Desk {
                 Either::Left((progress, _)) => progress?,
                 Either::Right((never, _)) => match never {},
             };
+            let mut is_left_open = false;
             match progress {
-                Progress::Ended(result) if result.admission == *input => match result.reason {
-                    // Its turn is open and its lease is given back: it goes on where it stopped.
-                    EndReason::PersistenceFailed if recoveries < CHILD_RECOVERIES_MAX => recoveries += 1,
-                    EndReason::LeaseLost => {}
-                    _ => return Ok(()),
-                },
+                Progress::Ended(result) if result.admission == *input => {
+                    is_left_open = result.reason != EndReason::LeaseLost;
+                }
                 Progress::Ended(_) | Progress::Again => continue,
                 Progress::Idle | Progress::Busy(_) => {}
             }
             let status = inner.store.admission(input).await?.receipt.status;
             if matches!(status, AdmissionStatus::Terminal | AdmissionStatus::Unknown) || inner.closing.has_begun() {
                 return Ok(());
+            }
+            if is_left_open {
+                // Its end could not be written, and its lease was given back: it goes on where it stopped.
+                recoveries += 1;
+                if recoveries > CHILD_RECOVERIES_MAX {
+                    return Ok(());
+                }
+                continue;
             }
             let stopped = pin!(async {
                 tokio::select! {
@@ -274,13 +280,18 @@ impl Desk {
 /// A child from its hand-in to its answer. Boxed here, with its type named: a child's turn may have children itself.
 fn run(desk: Arc<Desk>, job: Job) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        let entry = match desk.work_on(&job).await {
-            Ok(entry) => entry,
-            Err(error) => {
-                tracing::warn!(code = error.code(), "the end of a child could not be stored: {error}");
-                None
+        let mut entry = None;
+        for _ in 0..=CHILD_RECOVERIES_MAX {
+            match desk.work_on(&job).await {
+                Ok(worked) => {
+                    entry = worked;
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(code = error.code(), "the end of a child could not be stored: {error}");
+                }
             }
-        };
+        }
         // Nobody waits for it when the call was ended; its result is stored.
         let _ = job.done.send(entry);
     })
