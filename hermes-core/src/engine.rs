@@ -154,6 +154,18 @@ pub enum EngineError {
         /// The limit.
         max: usize,
     },
+    /// The conversation is worked on by somebody else.
+    #[error("the conversation is busy: {why}")]
+    Busy {
+        /// By whom, and what to do.
+        why: &'static str,
+    },
+    /// A history that a person wanted to be shortened stays as it is.
+    #[error("the history was not shortened: {why}")]
+    NotShortened {
+        /// Why.
+        why: String,
+    },
 }
 
 impl EngineError {
@@ -164,6 +176,8 @@ impl EngineError {
             Self::Store(error) => error.code(),
             Self::EmptyInput => "HM4101",
             Self::InputTooLarge { .. } => "HM4102",
+            Self::Busy { .. } => "HM4103",
+            Self::NotShortened { .. } => "HM4104",
         }
     }
 }
@@ -262,6 +276,16 @@ impl Inner {
     /// This process as an owner of leases.
     pub(crate) fn owner_id(&self) -> &OwnerId {
         &self.owner.id
+    }
+
+    /// Takes a conversation for one piece of work in this process, which `signal` stops; none while there is another.
+    pub(crate) fn begin(&self, conversation: &ConversationId, signal: &StopSignal) -> Option<Working<'_>> {
+        let mut running = lock(&self.running);
+        if running.contains_key(conversation) {
+            return None;
+        }
+        running.insert(conversation.clone(), signal.clone());
+        Some(Working { inner: self, conversation: conversation.clone() })
     }
 
     pub(crate) fn ids(&self) -> &dyn IdSource {
@@ -365,7 +389,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Removes a conversation from the running ones, however its work ends.
-struct Working<'e> {
+pub(crate) struct Working<'e> {
     inner: &'e Inner,
     conversation: ConversationId,
 }
@@ -609,14 +633,9 @@ impl Engine {
         signal: StopSignal,
     ) -> Result<Progress, EngineError> {
         let inner = self.inner.as_ref();
-        {
-            let mut running = lock(&inner.running);
-            if running.contains_key(conversation) {
-                return Ok(Progress::Busy("another turn of this conversation is running"));
-            }
-            running.insert(conversation.clone(), signal.clone());
-        }
-        let working = Working { inner, conversation: conversation.clone() };
+        let Some(working) = inner.begin(conversation, &signal) else {
+            return Ok(Progress::Busy("another turn of this conversation is running"));
+        };
         // Behind the signal: who ends the engine sees either this look, or that it claims nothing.
         if inner.closing.has_begun() {
             return Ok(Progress::Busy("this process is ending"));

@@ -79,5 +79,6 @@ pub use seams::{
     Clock, ContextFile, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSession, ToolSessions,
 };
 pub use stop::Interrupt;
+pub use turn::Shortened;
 
 pub use {hermes_providers, hermes_store, hermes_tools};

@@ -15,9 +15,12 @@ mod context;
 mod fallback;
 mod finalize;
 mod keeper;
+mod manual;
 pub(crate) mod recover;
 mod request;
 mod round;
+
+pub use manual::Shortened;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
