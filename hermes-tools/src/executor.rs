@@ -34,6 +34,11 @@ pub trait CallObserver: Send + Sync {
     /// when that is durable. Calls of [`crate::ReplaySafety::Pure`] tools are not announced.
     async fn before_effect(&self, indexes: &[usize]) -> Result<(), Halt>;
 
+    /// Calls without an effect are about to begin: the last moment to say that nothing may begin any more.
+    async fn may_begin(&self) -> Result<(), Halt> {
+        Ok(())
+    }
+
     /// The call at this place has ended; exactly once for each call of the batch. Returns when that is durable.
     async fn settled(&self, index: usize, report: CallReport) -> Result<(), Halt>;
 

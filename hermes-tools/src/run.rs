@@ -89,6 +89,12 @@ impl Executor {
         Self { limits }
     }
 
+    /// Its limits.
+    #[must_use]
+    pub fn limits(&self) -> &ExecutorLimits {
+        &self.limits
+    }
+
     /// Runs a round's calls and reports each of them exactly once to `observer`.
     ///
     /// Ends when every call has its report. A cancelled `cx.tool.cancel` ends running calls (their processes are gone
@@ -268,6 +274,8 @@ impl<'a> Segment<'a> {
             .collect();
         if !effects.is_empty() {
             self.observer.before_effect(&effects).await?;
+        } else if !calls.is_empty() {
+            self.observer.may_begin().await?;
         }
         for (call, authorized) in calls {
             let spec = call.tool.spec();

@@ -210,6 +210,12 @@ pub trait Tool: Send + Sync {
     /// One line that shows what the call does, for the screen and the approval prompt.
     fn label(&self, call: &Call) -> String;
 
+    /// Longest time in milliseconds that the call may take by its own rules: until then its silence says nothing.
+    /// `None` = a timed tool has the batch's time, and the others wait for somebody for as long as it takes.
+    fn limit_ms(&self, _call: &Call, _cx: &ToolContext) -> Option<u64> {
+        None
+    }
+
     /// Runs the call. Ends soon after `cx.cancel` is cancelled, with what it started gone.
     async fn call(&self, call: Authorized<Call>, cx: &ToolContext) -> CallReport;
 

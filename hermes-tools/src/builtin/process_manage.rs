@@ -77,6 +77,10 @@ impl Tool for ProcessManage {
         Risk::Command { command, workdir: cx.session.cwd() }
     }
 
+    fn limit_ms(&self, call: &Call, _cx: &ToolContext) -> Option<u64> {
+        Some(number(call, "timeout", WAIT_S).clamp(1, WAIT_MAX_S) * 1_000)
+    }
+
     fn label(&self, call: &Call) -> String {
         format!("{} {}", text(call, "action"), text(call, "session_id")).trim_end().to_owned()
     }

@@ -14,6 +14,7 @@ use super::leftover::end_leftovers;
 use super::marker::Marker;
 use super::spawn::{self, Spawned};
 use crate::approval::{Authorized, Risk};
+use crate::session::SessionConfig;
 use crate::text::{clean_controls, cut_chars, error_json, head_tail, strip_ansi};
 use crate::tool::{
     Call, CallOutcome, CallProgress, CallReport, Concurrency, ReplaySafety, Tool, ToolContext, ToolSpec,
@@ -43,6 +44,14 @@ const EXIT_INTERRUPTED: i32 = 130;
 
 /// Longest label, in characters.
 const LABEL_MAX_CHARS: usize = 200;
+
+/// The time that a call asks for in milliseconds; one above the limit of the foreground runs in the background.
+fn wanted_ms(call: &Call, config: &SessionConfig) -> u64 {
+    match number(call, "timeout", 0) {
+        0 => config.command_timeout_ms,
+        seconds => seconds.saturating_mul(1_000),
+    }
+}
 
 /// Runs shell commands.
 pub(super) struct Terminal {
@@ -129,6 +138,11 @@ impl Tool for Terminal {
         Risk::Command { command: text(call, "command").to_owned(), workdir: workdir(call, cx) }
     }
 
+    fn limit_ms(&self, call: &Call, cx: &ToolContext) -> Option<u64> {
+        let config = cx.session.config();
+        Some(wanted_ms(call, config).min(config.command_timeout_max_ms))
+    }
+
     fn label(&self, call: &Call) -> String {
         cut_chars(text(call, "command"), LABEL_MAX_CHARS).into_owned()
     }
@@ -143,10 +157,7 @@ impl Tool for Terminal {
             return failed("the command holds a NUL character; nothing was run");
         }
         let config = cx.session.config();
-        let limit_ms = match number(&call, "timeout", 0) {
-            0 => config.command_timeout_ms,
-            seconds => seconds.saturating_mul(1_000),
-        };
+        let limit_ms = wanted_ms(&call, config);
         if flag(&call, "background") || limit_ms > config.command_timeout_max_ms {
             let env = spawn::environment(config, &call.id);
             return match cx.session.processes.start(command, &workdir(&call, cx), &env) {
