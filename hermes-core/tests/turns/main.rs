@@ -13,12 +13,14 @@
 mod auxiliary;
 mod budget;
 mod closing;
+mod compress_manual;
 mod crashes;
 mod delegate;
 mod endings;
 mod examples;
 mod fallback;
 mod guardrails;
+mod hydrate;
 mod property;
 mod recovery;
 mod support;
