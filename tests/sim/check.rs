@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use hermes_core::{EndReason, TurnResult};
 use hermes_providers::ChatMessage;
-use hermes_store::{
-    AdmissionRecord, AdmissionStatus, AdmissionStore as _, CallOutcome, Intent, LeaseStore as _, Role,
-    SessionStore as _, StoredMessage, View,
-};
+use hermes_store::{AdmissionRecord, AdmissionStatus, CallOutcome, ConversationId, Intent, Role, StoredMessage};
 
-use crate::world::{World, conversation};
+use crate::parts::bytes_of;
+use crate::world::World;
 
 /// Fails unless every call is followed by exactly one result, in call order, before anything else, and no two user
 /// messages follow each other: what the strictest provider demands.
@@ -40,36 +38,48 @@ pub(crate) fn pairs(messages: &[ChatMessage]) {
     assert!(open.is_empty(), "calls without a result: {open:?}");
 }
 
-/// All checkers, at the end of a run. `results` are those of the last node.
+/// All checkers, at the end of a run of one conversation. `results` are those of the last node.
 pub(crate) async fn at_rest(world: &World, results: &[TurnResult], what: &str) {
-    let rows = world.rows(View::Display).await;
-    let admissions = admissions(world, results).await;
-    accepted_inputs_are_over(world, &admissions, what).await;
-    starts_follow_the_queue(&admissions, what);
+    assert_eq!(results.len(), world.scenario.inputs.len());
+    let mut admissions = Vec::new();
+    for result in results {
+        admissions.push(world.store.admission(&result.admission).await.unwrap());
+    }
+    conversation_at_rest(world, world.conversation(), &admissions, what).await;
+    requests_extend_each_other(world, what);
+    effects_are_in_a_transcript(world, what).await;
+}
+
+/// What holds of each conversation, whatever other ones there are and how many nodes worked on it.
+pub(crate) async fn conversation_at_rest(
+    world: &World,
+    conversation: &ConversationId,
+    admissions: &[AdmissionRecord],
+    what: &str,
+) {
+    let rows = world.rows(conversation).await;
+    accepted_inputs_are_over(world, conversation, admissions, what).await;
+    starts_follow_the_queue(admissions, what);
     generations_grow(world, &rows, what).await;
     every_call_has_one_result(&rows, what);
     effects_happen_once(world, &rows, what);
     nothing_is_shown_twice(&rows, what);
-    requests_extend_each_other(world, what);
-    the_tail_can_be_extended(&rows, results, what);
-}
-
-/// Every input of the scenario, as the store has it.
-async fn admissions(world: &World, results: &[TurnResult]) -> Vec<AdmissionRecord> {
-    assert_eq!(results.len(), world.scenario.inputs.len());
-    let mut out = Vec::new();
-    for result in results {
-        out.push(world.store.admission(&result.admission).await.unwrap());
-    }
-    out
+    no_row_has_changed(world, conversation, &rows, what);
+    sessions_are_one_line(world, conversation, what).await;
+    the_tail_can_be_extended(world, &rows, admissions, what).await;
 }
 
 /// (a) Every accepted input is over, once.
-async fn accepted_inputs_are_over(world: &World, admissions: &[AdmissionRecord], what: &str) {
+async fn accepted_inputs_are_over(
+    world: &World,
+    conversation: &ConversationId,
+    admissions: &[AdmissionRecord],
+    what: &str,
+) {
     for record in admissions {
         assert_eq!(record.receipt.status, AdmissionStatus::Terminal, "{what}: {record:?}");
     }
-    let left = world.store.queue(&conversation()).await.unwrap();
+    let left = world.store.queue(conversation).await.unwrap();
     assert!(left.is_empty(), "{what}: {left:?}");
 }
 
@@ -121,16 +131,24 @@ fn effects_happen_once(world: &World, rows: &[StoredMessage], what: &str) {
             _ => {}
         }
     }
-    let known: HashSet<_> = rows.iter().filter_map(|row| row.answers.as_ref()).map(|call| call.call.as_str()).collect();
-    for effect in effects.iter() {
-        assert!(known.contains(effect.as_str()), "{what}: the effect {effect} is in no transcript");
+}
+
+/// (f) Whatever happened in the world is told in a transcript.
+pub(crate) async fn effects_are_in_a_transcript(world: &World, what: &str) {
+    let mut known = HashSet::new();
+    for conversation in world.conversations.iter() {
+        let rows = world.rows(conversation).await;
+        known.extend(rows.into_iter().filter_map(|row| row.answers.map(|call| call.call.as_str().to_owned())));
+    }
+    for effect in world.effects.lock().unwrap().iter() {
+        assert!(known.contains(effect), "{what}: the effect {effect} is in no transcript");
     }
 }
 
 /// A process that slept between the announcement of a call and its effect cannot be kept from the effect. Whoever took
 /// over has told that nobody knows it, and it happens once.
 pub(crate) async fn late_effects_are_told(world: &World, before: usize, what: &str) {
-    let rows = world.rows(View::Display).await;
+    let rows = world.rows(world.conversation()).await;
     for effect in &world.effects.lock().unwrap()[before..] {
         let call = rows.iter().filter_map(|row| row.answers.as_ref()).find(|call| call.call.as_str() == effect);
         let call = call.unwrap_or_else(|| panic!("{what}: the late effect {effect} is in no transcript"));
@@ -185,11 +203,38 @@ pub(crate) fn nothing_is_shown_twice(rows: &[StoredMessage], what: &str) {
     }
 }
 
+/// (h) Every row that anybody saw is there, with the bytes that it had, whatever was compressed since.
+fn no_row_has_changed(world: &World, conversation: &ConversationId, rows: &[StoredMessage], what: &str) {
+    let now: BTreeMap<_, _> = rows.iter().map(|row| (&row.id, bytes_of(row))).collect();
+    for (id, (of, bytes)) in world.known.lock().unwrap().iter() {
+        if of == conversation {
+            assert_eq!(now.get(id), Some(bytes), "{what}: the row {id} is not what it was");
+        }
+    }
+}
+
+/// (h) Each session has one child at most, and the line ends in the tip.
+async fn sessions_are_one_line(world: &World, conversation: &ConversationId, what: &str) {
+    let line = world.store.lineage(conversation).await.unwrap();
+    let tip = world.store.conversation(conversation).await.unwrap().tip;
+    assert_eq!(line.last().map(|session| session.id.clone()), tip, "{what}");
+    assert!(line.first().is_none_or(|session| session.parent.is_none()), "{what}: {line:?}");
+    for pair in line.windows(2) {
+        assert_eq!(pair[1].parent.as_ref(), Some(&pair[0].id), "{what}");
+        assert!(pair[0].ended_at_ms.is_some(), "{what}: {} has a child and is open", pair[0].id);
+    }
+}
+
 /// (I16) The last row is one after which any provider takes a user message.
-fn the_tail_can_be_extended(rows: &[StoredMessage], results: &[TurnResult], what: &str) {
+async fn the_tail_can_be_extended(world: &World, rows: &[StoredMessage], admissions: &[AdmissionRecord], what: &str) {
     let Some(last) = rows.last() else {
-        // The very first write failed: nothing was said, and the sender was told.
-        assert!(results.iter().all(|result| result.reason == EndReason::PersistenceFailed), "{what}: no row");
+        // The very first write failed, or the input could not be read: nothing was said, and the sender was told.
+        for record in admissions {
+            let Some(turn) = &record.receipt.turn else { continue };
+            let reason = world.store.turn(turn).await.unwrap().reason;
+            let silent = [EndReason::PersistenceFailed, EndReason::InvariantViolated].map(EndReason::as_str);
+            assert!(reason.as_deref().is_some_and(|reason| silent.contains(&reason)), "{what}: no row, {reason:?}");
+        }
         return;
     };
     assert_eq!(last.role, Role::Assistant, "{what}: {last:?}");

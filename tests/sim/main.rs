@@ -13,6 +13,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
 mod check;
+mod model;
+mod parts;
 mod scenarios;
 mod seeds;
 mod sweep;
@@ -28,6 +30,17 @@ fn every_scenario_ends_as_it_says_and_twice_the_same() {
         assert_eq!(first.ends, scenario.ends, "{}", scenario.name);
         assert_eq!(first.trace, again.trace, "{}", scenario.name);
     }
+}
+
+#[test]
+fn every_end_reason_has_a_scenario() {
+    for reason in hermes_core::EndReason::ALL {
+        let name = scenarios::that_ends(*reason);
+        let scenario = ALL.iter().find(|scenario| scenario.name == name);
+        assert!(scenario.is_some_and(|scenario| scenario.ends.contains(reason)), "{name} does not end as {reason:?}");
+    }
+    let names: std::collections::BTreeSet<_> = ALL.iter().map(|scenario| scenario.name).collect();
+    assert_eq!(names.len(), ALL.len(), "two scenarios with one name");
 }
 
 #[test]
@@ -64,7 +77,7 @@ fn i07_i09_a_process_that_slept_past_its_lease_changes_nothing_when_it_wakes() {
 
 #[test]
 fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
-    let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 97)).sum();
+    let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 211)).sum();
     println!("{points} pairs of crashes");
     assert!(points > 500, "only {points} pairs");
 }

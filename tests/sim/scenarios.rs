@@ -5,7 +5,8 @@ use hermes_core::{EngineSettings, Interrupt};
 use hermes_providers::ErrorClass as C;
 use hermes_tools::ReplaySafety;
 
-use crate::world::{Meanwhile, Say, Scenario, Step, Summary};
+use crate::model::{Meanwhile, Say, Step, Summary};
+use crate::world::{HELD, Scenario, UNREADABLE};
 
 const fn text(text: &'static str) -> Step {
     Step::say(Say::Text(text))
@@ -46,6 +47,9 @@ const fn scenario(
         stride: 1,
         window: 128_000,
         summary: Summary::Notes,
+        fallback: false,
+        held: false,
+        rest_ms: 0,
         ends,
     }
 }
@@ -220,6 +224,160 @@ pub(crate) const ALL: &[Scenario] = &[
         &[("go", &[calls(ONE), text("never").failing(C::ContextOverflow, 1_000)]), ("then", &[text("then")])],
         &[R::ContextOverflow, R::Answered],
     ),
+    scenario(
+        "a provider that refuses to speak of it",
+        &["go"],
+        &[("go", &[text("no").failing(C::ContentPolicy, 9)])],
+        &[R::ContentBlocked],
+    ),
+    scenario("a model that says nothing", &["go"], &[("go", &[Step::say(Say::Nothing)])], &[R::EmptyResponse]),
+    scenario(
+        "a model that says nothing after its calls, but when it is nudged",
+        &["go"],
+        &[("go", &[calls(ONE), Step::say(Say::Nothing)])],
+        &[R::EmptyResponse],
+    ),
+    scenario("a model that only thinks", &["go"], &[("go", &[Step::say(Say::Thought)])], &[R::ThinkingExhausted]),
+    scenario(
+        "a model that repeats itself",
+        &["go"],
+        &[("go", &[calls(ONE), Step::say(Say::Loop)])],
+        &[R::RepetitionStopped],
+    ),
+    scenario(
+        "a connection that breaks, and nothing more",
+        &["go", "then"],
+        &[("go", &[Step::say(Say::Nothing).lost_after("as far as it goes")]), ("then", &[text("then")])],
+        &[R::PartialAnswer, R::Answered],
+    ),
+    scenario(
+        "an answer in three parts",
+        &["go"],
+        &[("go", &[Step::say(Say::Cut("one, ")), Step::say(Say::Cut("two, ")), text("three")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "an answer that never ends",
+        &["go"],
+        &[(
+            "go",
+            &[
+                Step::say(Say::Cut("a, ")),
+                Step::say(Say::Cut("b, ")),
+                Step::say(Say::Cut("c, ")),
+                Step::say(Say::Cut("d")),
+            ],
+        )],
+        &[R::OutputTruncated],
+    ),
+    scenario(
+        "calls to tools that do not exist",
+        &["go"],
+        &[("go", &[calls(NO_TOOL), calls(NO_TOOL), calls(NO_TOOL)])],
+        &[R::InvalidCalls],
+    ),
+    scenario(
+        "calls that are no JSON, then that are",
+        &["go"],
+        &[("go", &[Step::say(Say::BadCalls(BAD)), calls(ONE), text("done")])],
+        &[R::Answered],
+    ),
+    scenario(
+        "calls that are announced and never come",
+        &["go"],
+        &[("go", &[Step::say(Say::NoCalls)])],
+        &[R::InvalidCalls],
+    ),
+    scenario(
+        "a call that fails again and again",
+        &["go", "then"],
+        &[
+            ("go", &[calls(FAILS), calls(FAILS), calls(FAILS), calls(FAILS), calls(FAILS), text("never")]),
+            ("then", &[text("then")]),
+        ],
+        &[R::GuardrailHalt, R::Answered],
+    ),
+    scenario(
+        "a write that fails",
+        &["go", "then"],
+        &[("go", &[calls(ONE), text("done").while_(Meanwhile::FailWrite)]), ("then", &[text("then")])],
+        &[R::PersistenceFailed, R::Answered],
+    ),
+    scenario(
+        "a write that fails, of a round",
+        &["go"],
+        &[("go", &[calls(ONE).while_(Meanwhile::FailWrite), text("never")])],
+        &[R::PersistenceFailed],
+    ),
+    scenario(
+        "an owner that is robbed",
+        &["go", "then"],
+        &[("go", &[calls(ONE), calls(ONE).while_(Meanwhile::Rob), text("done")]), ("then", &[text("then")])],
+        &[R::LeaseLost, R::Answered],
+    ),
+    Scenario {
+        held: true,
+        settings: impatient,
+        ..scenario(
+            "a conversation that another has",
+            &["go"],
+            &[("go", &[text("done")]), (HELD, &[text("held")])],
+            &[R::LeaseTimeout],
+        )
+    },
+    scenario(
+        "a process that dies, and the next goes on",
+        &["go"],
+        &[("go", &[calls(TWO), text("done").while_(Meanwhile::Die)])],
+        &[R::Answered],
+    ),
+    Scenario {
+        rest_ms: 7_200_000,
+        ..scenario(
+            "a process that dies, and the next comes too late",
+            &["go", "then"],
+            &[("go", &[calls(TWO), text("never").while_(Meanwhile::Die)]), ("then", &[text("then")])],
+            &[R::CrashInterrupted, R::Answered],
+        )
+    },
+    scenario(
+        "an input that cannot be read",
+        &[UNREADABLE, "then"],
+        &[("then", &[text("then")])],
+        &[R::InvariantViolated, R::Answered],
+    ),
+    Scenario {
+        fallback: true,
+        ..scenario(
+            "a model that stands in",
+            &["go", "then"],
+            &[("go", &[calls(ONE), calls(TWO).failing(C::Billing, 1), text("done")]), ("then", &[text("then")])],
+            TWICE,
+        )
+    },
+    Scenario {
+        fallback: true,
+        ..scenario(
+            "two models that are down",
+            &["go"],
+            &[("go", &[calls(ONE), text("no").failing(C::Auth, 9)])],
+            &[R::AuthFailed],
+        )
+    },
+    Scenario {
+        window: SMALL,
+        stride: 17,
+        ..scenario(
+            "a steer and a stop while a history is shortened",
+            &["go", "then"],
+            &[
+                ("go", STEERED),
+                ("left", &[calls(BIG), calls(BIG), text("left it is").while_(Meanwhile::Stop(Interrupt::Soft))]),
+                ("then", &[text("then")]),
+            ],
+            &[R::StoppedByUser, R::Answered],
+        )
+    },
 ];
 
 /// A window that a few rounds of [`BIG`] fill.
@@ -241,6 +399,48 @@ const LONG: &[Step] = &[
     text("done"),
 ];
 
+const STEERED: &[Step] =
+    &[calls(BIG), calls(BIG), calls(BIG), calls(BIG), calls(BIG).while_(Meanwhile::Steer("left")), text("never said")];
+const NO_TOOL: &[(&str, &str)] = &[("no_such_tool", "{}")];
+const BAD: &[(&str, &str)] = &[("act", "{\"n\"}")];
+const FAILS: &[(&str, &str)] = &[("act", "{\"fail\":true}")];
+
+/// Another owner's turn is waited for for five seconds.
+fn impatient(settings: &mut EngineSettings) {
+    settings.lease_wait_ms = 5_000;
+}
+
 fn in_place(settings: &mut EngineSettings) {
     settings.compression.in_place = true;
+}
+
+/// The scenario that ends for this reason. A new reason does not compile until it has one.
+pub(crate) fn that_ends(reason: R) -> &'static str {
+    match reason {
+        R::Answered => "an answer",
+        R::StoppedByUser => "a hard stop",
+        R::StoppedByShutdown => "a shutdown",
+        R::BudgetExhausted => "the budget",
+        R::DeadlineExceeded => "the deadline",
+        R::PersistenceFailed => "a write that fails",
+        R::LeaseLost => "an owner that is robbed",
+        R::LeaseTimeout => "a conversation that another has",
+        R::AuthFailed => "a refused key",
+        R::BillingFailed => "no money",
+        R::ModelNotFound => "no such model",
+        R::ContentBlocked => "a provider that refuses to speak of it",
+        R::RequestRefused => "a refused request",
+        R::ContextOverflow => "a request that is too long whatever is done",
+        R::RetriesExhausted => "a provider that is down",
+        R::EmptyResponse => "a model that says nothing",
+        R::OutputTruncated => "an answer that never ends",
+        R::InvalidCalls => "calls to tools that do not exist",
+        R::GuardrailHalt => "a call that fails again and again",
+        R::RepetitionStopped => "a model that repeats itself",
+        R::ThinkingExhausted => "a model that only thinks",
+        R::PartialAnswer => "a connection that breaks, and nothing more",
+        R::Misconfigured => "a certificate",
+        R::CrashInterrupted => "a process that dies, and the next comes too late",
+        R::InvariantViolated => "an input that cannot be read",
+    }
 }

@@ -3,12 +3,12 @@
 use hermes_core::testing::Fault;
 use hermes_core::{EngineSettings, Interrupt};
 use hermes_providers::ErrorClass;
-use hermes_store::View;
 use hermes_tools::ReplaySafety;
 
 use crate::check;
-use crate::sweep::{NEVER, simulate};
-use crate::world::{Killed, Meanwhile, Say, Scenario, Step, Summary, World};
+use crate::model::{Meanwhile, Say, Step, Summary};
+use crate::sweep::{NEVER, live, projection, simulate, succeed};
+use crate::world::{HELD, Scenario, World};
 
 const INPUTS: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 const SENT: [&str; 3] = ["sent one", "sent two", "sent three"];
@@ -37,24 +37,31 @@ fn one<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
 }
 
 fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
-    match rng.u8(..12) {
+    match rng.u8(..15) {
         0..=4 => Meanwhile::Steer(one(rng, &SENT)),
         5..=7 => Meanwhile::Send(one(rng, &SENT)),
         8 => Meanwhile::Stop(Interrupt::Soft),
         9 => Meanwhile::Stop(Interrupt::Hard),
         10 => Meanwhile::Shutdown,
+        11 => Meanwhile::Die,
+        12 => Meanwhile::Rob,
+        13 => Meanwhile::FailWrite,
         _ => Meanwhile::Wait(rng.u64(1..1_000_000)),
     }
 }
 
 fn say(rng: &mut fastrand::Rng) -> Say {
-    match rng.u8(..16) {
+    match rng.u8(..20) {
         0..=9 => Say::Calls(one(rng, &CALLS)),
         10 => Say::CutCalls(&[("act", "{\"n\":")]),
         11 => Say::Cut("a part of it"),
         12 => Say::Pause("so far"),
         13 => Say::Nothing,
         14 => Say::Withheld,
+        15 => Say::Thought,
+        16 => Say::NoCalls,
+        17 => Say::BadCalls(&[("act", "{\"n\"}")]),
+        18 => Say::Loop,
         _ => Say::Text("an answer"),
     }
 }
@@ -100,7 +107,7 @@ fn in_place(settings: &mut EngineSettings) {
 /// The scenario of a seed.
 fn scenario(rng: &mut fastrand::Rng) -> Scenario {
     let inputs = &INPUTS[..rng.usize(1..=INPUTS.len())];
-    let texts = inputs.iter().chain(&SENT);
+    let texts = inputs.iter().chain(&SENT).chain(&[HELD]);
     let script: Vec<(&'static str, &'static [Step])> = texts.map(|text| (*text, script(rng))).collect();
     Scenario {
         name: "a random world",
@@ -111,6 +118,9 @@ fn scenario(rng: &mut fastrand::Rng) -> Scenario {
         stride: 1,
         window: one(rng, &[40_000, 40_000, 128_000]),
         summary: one(rng, &[Summary::Notes, Summary::Notes, Summary::Cut, Summary::Fails(ErrorClass::ServerError)]),
+        fallback: rng.u8(..4) == 0,
+        held: rng.u8(..8) == 0,
+        rest_ms: one(rng, &[0, 0, 60_000, 7_200_000]),
         ends: &[],
     }
 }
@@ -126,25 +136,16 @@ pub(crate) fn run(seed: u64) -> Vec<String> {
             let name = format!("life{life}");
             let fault = one(&mut rng, &[Fault::FailsOnce, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter]);
             let node = world.node(&name, fault, if rng.bool() { rng.i64(0..40) } else { NEVER });
-            let mut work = Killed::after(rng.u64(0..400), node.work());
-            tokio::select! {
-                biased;
-                () = node.store.died() => {}
-                _ = &mut work => {}
-            }
-            drop(work);
-            drop(node);
+            live(node, rng.u64(0..400)).await;
             // Some deaths can be proved; the others are believed when the heartbeat has stopped.
             if rng.bool() {
                 world.bury(&name);
             }
         }
-        let node = world.node("last", Fault::DiesBefore, NEVER);
-        let results = node.work().await;
+        let results = succeed(&world, "last").await;
         check::at_rest(&world, &results, &what).await;
         let mut trace = world.trace.lock().unwrap().clone();
-        let rows = world.rows(View::Display).await;
-        trace.extend(rows.iter().map(|row| format!("{} {:?} {:?} {}", row.seq, row.role, row.kind, row.content)));
+        trace.extend(projection(&world).await);
         trace
     })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hermes_core::testing::Fault;
 use hermes_core::{EndReason, TurnResult};
-use hermes_store::{Role, View};
+use hermes_store::Role;
 
 use crate::check;
 use crate::world::{Killed, Node, Scenario, World};
@@ -26,7 +26,7 @@ fn stride(scenario: &Scenario) -> usize {
 pub(crate) struct Run {
     /// How the turns of the inputs ended.
     pub(crate) ends: Vec<EndReason>,
-    /// How often the node was polled.
+    /// How often the first node was polled.
     pub(crate) polls: u64,
     /// How often it wrote.
     pub(crate) writes: i64,
@@ -34,50 +34,139 @@ pub(crate) struct Run {
     pub(crate) trace: Vec<String>,
 }
 
-/// Runs `work` on one thread with virtual time.
+/// Runs `work` on one thread with virtual time. (k) A world that does not come to rest in a day is a failure.
 pub(crate) fn simulate<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async { tokio::time::timeout(BOUND, work).await.expect("the world does not come to rest") })
 }
 
-/// Runs a scenario with nothing going wrong.
-pub(crate) fn undisturbed(scenario: &Scenario) -> Run {
-    simulate(async {
-        let world = World::new(scenario).await;
-        let node = world.node("first", Fault::DiesBefore, NEVER);
-        let mut work = Killed::after(u64::MAX, node.work());
-        let results = (&mut work).await.unwrap();
-        let polls = work.polls();
-        drop(work);
-        check::at_rest(&world, &results, scenario.name).await;
-        finish(&world, &node, results, polls).await
-    })
+/// How the life of a process ended.
+pub(crate) struct Life {
+    /// The results, when it came to the end of its work.
+    pub(crate) results: Option<Vec<TurnResult>>,
+    /// How often it was polled.
+    pub(crate) polls: u64,
+    /// How often it wrote.
+    pub(crate) writes: i64,
 }
 
-async fn finish(world: &World, node: &Node, results: Vec<TurnResult>, polls: u64) -> Run {
-    let mut trace = world.trace.lock().unwrap().clone();
-    for row in world.rows(View::Display).await {
-        trace.push(format!("{} {:?} {:?} {}", row.seq, row.role, row.kind, row.content));
+/// One process, until its work is done, it dies, or it was polled `polls` times.
+pub(crate) async fn live(node: Node, polls: u64) -> Life {
+    let mut work = Killed::after(polls, node.work());
+    let results = tokio::select! {
+        biased;
+        () = node.store.died() => None,
+        results = &mut work => results,
+    };
+    Life { results, polls: work.polls(), writes: node.store.writes() }
+}
+
+/// One process after the other, until one comes to the end of its work. Each proves the death of the one before and does
+/// everything again that a client would.
+pub(crate) async fn succeed(world: &World, name: &str) -> Vec<TurnResult> {
+    for number in 1.. {
+        let name = format!("{name}.{number}");
+        if let Some(results) = live(world.node(&name, Fault::DiesBefore, NEVER), u64::MAX).await.results {
+            return results;
+        }
+        world.bury(&name);
+        world.clock.sleep(world.scenario.rest_ms).await;
     }
-    Run { ends: results.iter().map(|result| result.reason).collect(), polls, writes: node.store.writes(), trace }
+    unreachable!()
 }
 
-/// The next process: it proves the death of the one before and does everything again that a client would.
-async fn succeed(world: &World, dead: &str, name: &str, what: &str) {
+/// Runs a scenario with nothing going wrong but what it says.
+pub(crate) async fn undisturbed_in(world: &World) -> Run {
+    let first = live(world.node("first", Fault::DiesBefore, NEVER), u64::MAX).await;
+    let results = match first.results {
+        Some(results) => results,
+        None => {
+            world.bury("first");
+            world.clock.sleep(world.scenario.rest_ms).await;
+            succeed(world, "second").await
+        }
+    };
+    check::at_rest(world, &results, world.scenario.name).await;
+    let mut trace = world.trace.lock().unwrap().clone();
+    trace.extend(projection(world).await);
+    let ends = results.iter().map(|result| result.reason).collect();
+    Run { ends, polls: first.polls, writes: first.writes, trace }
+}
+
+/// What the store holds at the end, without ids and times: the same whatever store it is.
+pub(crate) async fn projection(world: &World) -> Vec<String> {
+    let mut out = Vec::new();
+    for conversation in world.conversations.iter() {
+        for row in world.rows(conversation).await {
+            let outcome = row.answers.as_ref().map(|call| call.outcome);
+            out.push(format!("{:?} {:?} {} {outcome:?}", row.role, row.kind, row.content));
+        }
+    }
+    out
+}
+
+/// The same in a world of its own.
+pub(crate) fn undisturbed(scenario: &Scenario) -> Run {
+    simulate(async { undisturbed_in(&World::new(scenario).await).await })
+}
+
+/// The next processes, and the checks at the end.
+async fn recover(world: &World, dead: &str, name: &str, what: &str) {
     world.bury(dead);
-    let node = world.node(name, Fault::DiesBefore, NEVER);
-    let results = node.work().await;
+    let results = succeed(world, name).await;
     check::at_rest(world, &results, what).await;
     no_input_twice(world, what).await;
 }
 
 /// Each input stands in the transcript at most once.
-async fn no_input_twice(world: &World, what: &str) {
-    let rows = world.rows(View::Display).await;
+pub(crate) async fn no_input_twice(world: &World, what: &str) {
+    let rows = world.rows(world.conversation()).await;
     for input in world.scenario.inputs {
         let times = rows.iter().filter(|row| row.role == Role::User && row.content == *input).count();
         assert!(times <= 1, "{what}: {input:?} stands {times} times in the transcript");
     }
+}
+
+/// The process dies at its `at`-th wait.
+pub(crate) async fn killed_at(world: &World, at: u64, what: &str) {
+    live(world.node("first", Fault::DiesBefore, NEVER), at).await;
+    recover(world, "first", "second", what).await;
+}
+
+/// Its `at`-th write has this fault. A process that only saw a failure goes on until it ends.
+pub(crate) async fn struck_at(world: &World, fault: Fault, at: i64, what: &str) {
+    live(world.node("first", fault, at), u64::MAX).await;
+    recover(world, "first", "second", what).await;
+}
+
+/// The process stops at its `at`-th wait while another takes over, and then wakes. `pass` lets an hour go by. False when
+/// its life was shorter.
+pub(crate) async fn asleep_at(world: &World, at: u64, pass: impl AsyncFn(), what: &str) -> bool {
+    let sleeper = world.node("first", Fault::DiesBefore, NEVER);
+    let mut work = Killed::after(at, sleeper.work());
+    let over = tokio::select! {
+        biased;
+        () = sleeper.store.died() => true,
+        results = &mut work => results.is_some(),
+    };
+    if over {
+        return false;
+    }
+    pass().await;
+    let results = succeed(world, "second").await;
+    check::at_rest(world, &results, what).await;
+    let before = world.rows(world.conversation()).await;
+    let effects = world.effects.lock().unwrap().len();
+    work.revive();
+    tokio::select! {
+        biased;
+        () = sleeper.store.died() => {}
+        _ = &mut work => {}
+    }
+    assert_eq!(before, world.rows(world.conversation()).await, "{what}: the sleeper wrote");
+    check::late_effects_are_told(world, effects, what).await;
+    no_input_twice(world, what).await;
+    true
 }
 
 /// The process dies at every wait; returns how many there were.
@@ -87,37 +176,23 @@ pub(crate) fn awaits(scenario: &Scenario) -> u64 {
     for at in (0..polls).step_by(stride(scenario)) {
         points += 1;
         let what = format!("{}: killed at wait {at}", scenario.name);
-        simulate(async {
-            let world = World::new(scenario).await;
-            let node = world.node("first", Fault::DiesBefore, NEVER);
-            Killed::after(at, node.work()).await;
-            drop(node);
-            succeed(&world, "first", "second", &what).await;
-        });
+        simulate(async { killed_at(&World::new(scenario).await, at, &what).await });
     }
     points
 }
+
+/// How a write goes wrong.
+pub(crate) const FAULTS: [Fault; 4] = [Fault::FailsOnce, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter];
 
 /// Every write fails in every way; returns how many faults there were.
 pub(crate) fn writes(scenario: &Scenario) -> u64 {
     let writes = undisturbed(scenario).writes;
     let mut points = 0;
-    let faults = [Fault::FailsOnce, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter];
-    for fault in faults {
+    for fault in FAULTS {
         for at in (0..writes).step_by(stride(scenario)) {
             points += 1;
             let what = format!("{}: {fault:?} at write {at}", scenario.name);
-            simulate(async {
-                let world = World::new(scenario).await;
-                let node = world.node("first", fault, at);
-                tokio::select! {
-                    biased;
-                    () = node.store.died() => {}
-                    _ = node.work() => {}
-                }
-                drop(node);
-                succeed(&world, "first", "second", &what).await;
-            });
+            simulate(async { struck_at(&World::new(scenario).await, fault, at, &what).await });
         }
     }
     points
@@ -128,27 +203,10 @@ pub(crate) fn zombies(scenario: &Scenario) -> u64 {
     let polls = undisturbed(scenario).polls;
     let mut points = 0;
     for at in (0..polls).step_by(stride(scenario)) {
-        points += 1;
         let what = format!("{}: asleep at wait {at}", scenario.name);
-        simulate(async {
-            let world = World::new(scenario).await;
-            let sleeper = world.node("first", Fault::DiesBefore, NEVER);
-            let mut work = Killed::after(at, sleeper.work());
-            if (&mut work).await.is_some() {
-                return;
-            }
-            tokio::time::advance(LONG).await;
-            let node = world.node("second", Fault::DiesBefore, NEVER);
-            let results = node.work().await;
-            check::at_rest(&world, &results, &what).await;
-            let before = world.rows(View::Display).await;
-            let effects = world.effects.lock().unwrap().len();
-            work.revive();
-            (&mut work).await;
-            assert_eq!(before, world.rows(View::Display).await, "{what}: the sleeper wrote");
-            check::late_effects_are_told(&world, effects, &what).await;
-            no_input_twice(&world, &what).await;
-        });
+        let pass = async || tokio::time::advance(LONG).await;
+        let slept = simulate(async { asleep_at(&World::new(scenario).await, at, pass, &what).await });
+        points += u64::from(slept);
     }
     points
 }
@@ -163,15 +221,11 @@ pub(crate) fn twice(scenario: &Scenario, every: usize) -> u64 {
             let what = format!("{}: killed at wait {first}, and the next one at {second}", scenario.name);
             let reached = simulate(async {
                 let world = World::new(scenario).await;
-                let node = world.node("first", Fault::DiesBefore, NEVER);
-                Killed::after(first, node.work()).await;
-                drop(node);
+                live(world.node("first", Fault::DiesBefore, NEVER), first).await;
                 world.bury("first");
-                let node = world.node("second", Fault::DiesBefore, NEVER);
-                let ended = Killed::after(second, node.work()).await.is_some();
-                drop(node);
-                succeed(&world, "second", "third", &what).await;
-                !ended
+                let next = live(world.node("second", Fault::DiesBefore, NEVER), second).await;
+                recover(&world, "second", "third", &what).await;
+                next.results.is_none() && next.polls >= second
             });
             if !reached {
                 break;

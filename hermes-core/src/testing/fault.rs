@@ -3,7 +3,7 @@
 mod exchange;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use async_trait::async_trait;
 use hermes_store::transfer::TransferStore;
@@ -44,6 +44,8 @@ pub struct FaultStore {
     fault: Fault,
     at: i64,
     left: AtomicI64,
+    fails_next: AtomicBool,
+    dead: AtomicBool,
     died: Notify,
 }
 
@@ -51,7 +53,26 @@ impl FaultStore {
     /// A store whose write number `at` (from 0) has the fault.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, fault: Fault, at: i64) -> Arc<Self> {
-        Arc::new(Self { inner, fault, at, left: AtomicI64::new(at), died: Notify::new() })
+        Arc::new(Self {
+            inner,
+            fault,
+            at,
+            left: AtomicI64::new(at),
+            fails_next: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            died: Notify::new(),
+        })
+    }
+
+    /// The next write fails and changes nothing, besides the fault that was chosen.
+    pub fn fail_next(&self) {
+        self.fails_next.store(true, Ordering::SeqCst);
+    }
+
+    /// The process dies now: no later write comes to an end.
+    pub fn kill(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+        self.died.notify_one();
     }
 
     /// Ends when the process would be dead: what runs on this store must be dropped then.
@@ -87,6 +108,12 @@ impl FaultStore {
     async fn disturbed<T>(&self, work: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         let injected = || StoreError::Io { detail: "injected fault".to_owned() };
+        if self.dead.load(Ordering::SeqCst) {
+            return self.die().await;
+        }
+        if self.fails_next.swap(false, Ordering::SeqCst) {
+            return Err(injected());
+        }
         match (self.fault, left) {
             (_, 1..) => work.await,
             (Fault::FailsBefore, _) => Err(injected()),
