@@ -317,6 +317,11 @@ impl Inner {
         session
     }
 
+    /// Whether the tools' state of a conversation is here already.
+    pub(crate) fn has_tool_session(&self, conversation: &ConversationId) -> bool {
+        lock(&self.sessions).contains_key(conversation)
+    }
+
     /// Ends what the tools of a conversation started that is not worked on any more.
     pub(crate) async fn close_tool_session(&self, conversation: &ConversationId) {
         let session = lock(&self.sessions).remove(conversation);

@@ -135,6 +135,9 @@ pub const INPUT_MAX_BYTES: usize = 8 * 1024 * 1024;
 /// Tool sessions that one engine keeps for conversations that it worked on.
 pub const TOOL_SESSIONS_MAX: usize = 256;
 
+/// Rows behind a compression that tools are given their state back from, the newest ones. Ours.
+pub const HYDRATE_MAX_ROWS: usize = 2_000;
+
 /// Time for one summary at one model (`compression.context_timeout_seconds`, 120 s).
 pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Time for one title at one model (`auxiliary.title_generation.timeout`, 30 s).

@@ -13,6 +13,7 @@ use crate::end::EndReason;
 use crate::engine::Inner;
 use crate::event::EventKind;
 use crate::input::Input;
+use crate::limits::HYDRATE_MAX_ROWS;
 use crate::nudge::Nudge;
 use crate::persist::persist;
 use crate::projection;
@@ -33,6 +34,7 @@ impl Turn<'_> {
             None => None,
         };
         let cwd = session.as_ref().map_or_else(|| self.child_cwd(), |session| session.cwd.clone());
+        let is_new = !self.engine.has_tool_session(&conversation);
         let tool_session = self.engine.tool_session(&conversation, cwd.as_deref()).await;
         let host = &self.engine.tools;
         let available = self.equip(&summary.source, cwd.or_else(|| host.cwd.clone()));
@@ -49,6 +51,7 @@ impl Turn<'_> {
                 clarifier: self.clarifier(),
                 progress: Arc::new(|_| {}),
             },
+            is_new,
         });
         match session {
             Some(session) => self.reopen_session(session, &tools_snapshot, open.is_some()).await?,
@@ -149,7 +152,7 @@ impl Turn<'_> {
         let page = MessagePage { from_end: true, ..MessagePage::default() };
         let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
         let rows = whole_turns(&rows, page.limit);
-        self.hydrate(rows);
+        self.hydrate(rows).await?;
         // What an earlier owner left of a cut answer is gone on with.
         let (trail, continuations) = Trail::of_rows(rows, &self.id);
         let nudged =
@@ -163,7 +166,23 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn hydrate(&self, rows: &[StoredMessage]) {
+    /// Gives the tools back what their results once said. In a process that did not run them, what a compression took out
+    /// of the model's view is among it: it is still what the tools did.
+    async fn hydrate(&mut self, rows: &[StoredMessage]) -> Result<(), Ending> {
+        let is_new = self.tools.as_mut().is_some_and(|tools| std::mem::take(&mut tools.is_new));
+        if !is_new {
+            return Ok(());
+        }
+        if rows.iter().any(|row| row.kind == MessageKind::Summary) {
+            let page = MessagePage { from_end: true, limit: HYDRATE_MAX_ROWS, ..MessagePage::default() };
+            let all = self.engine.store.messages(self.fence.conversation(), View::Display, page).await;
+            self.hydrate_from(&self.store(all)?);
+        }
+        self.hydrate_from(rows);
+        Ok(())
+    }
+
+    fn hydrate_from(&self, rows: &[StoredMessage]) {
         let Some(tools) = &self.tools else { return };
         for row in rows {
             let Some(call) = &row.answers else { continue };

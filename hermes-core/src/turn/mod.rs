@@ -132,6 +132,8 @@ pub(crate) struct TurnTools {
     pub available: Vec<Arc<dyn Tool>>,
     pub schemas: Arc<[ToolSchema]>,
     pub context: ToolContext,
+    /// This process has not run the tools in this conversation before.
+    pub is_new: bool,
 }
 
 /// One turn at work.
