@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hermes_core::{Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
+use hermes_core::{Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -25,7 +25,7 @@ use tokio::sync::OnceCell;
 use crate::allow_list::FileAllowList;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous};
+use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
 use crate::doctor;
 use crate::hub::{Hub, HubPeople};
 use crate::model::{self, Choice, Known, ModelFlags};
@@ -54,6 +54,8 @@ pub struct Overrides {
     pub source: String,
     /// Whether inputs of other processes are run too (a gateway), or only those of this one (a program with a screen).
     pub serves_all: bool,
+    /// Whether conversations get titles: only where the program stays after an answer is there time for one.
+    pub titles: bool,
 }
 
 /// How a gateway is started.
@@ -243,6 +245,7 @@ impl Parts {
                 .config
                 .context_file_max_chars
                 .map(|chars| usize::try_from(chars).unwrap_or(usize::MAX)),
+            titles: self.overrides.titles && self.config.auxiliary.titles && !choice.is_practice(),
             ..EngineSettings::default()
         };
         Ok(Engine::new(EngineParts {
@@ -250,7 +253,7 @@ impl Parts {
             model,
             // `fallback_providers` of the configuration is not read yet.
             fallbacks: Vec::new(),
-            auxiliary: hermes_core::Auxiliary::default(),
+            auxiliary: self.auxiliary(choice),
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),
@@ -268,6 +271,27 @@ impl Parts {
             context: Arc::new(SummaryEngine::new(settings.compression.clone())),
             settings,
         }))
+    }
+
+    /// The models of tasks beside the turn. A home of the Python program may name providers that only that one has: such a
+    /// task asks the turn's model, which works.
+    fn auxiliary(&self, main: &Choice) -> Auxiliary {
+        let known = Known { config: &self.config, keys: &self.keys, profiles: &self.profiles };
+        let of = |task: &str, wanted: &TaskModel| {
+            let choice = model::choose_for_task(wanted, main, known)?;
+            match choice.and_then(|choice| self.build_model(&choice)) {
+                Ok(model) => Some(model),
+                Err(error) => {
+                    tracing::warn!(code = error.code, "auxiliary.{task} is not used: {}", error.message);
+                    None
+                }
+            }
+        };
+        let config = &self.config.auxiliary;
+        Auxiliary {
+            compression: of("compression", &config.compression),
+            title: of("title_generation", &config.title).filter(|_| config.titles),
+        }
     }
 
     fn build_model(&self, choice: &Choice) -> Result<Arc<dyn ChatModel>, RpcError> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hermes_store::postgres;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::auxiliary::{AuxiliaryConfig, auxiliary};
 use super::error::ConfigError;
 use super::files;
 use super::raw::{self, Node};
@@ -213,6 +214,8 @@ pub struct Config {
     pub cli_toolsets: Option<Vec<String>>,
     /// `agent`.
     pub agent: AgentConfig,
+    /// `auxiliary`.
+    pub auxiliary: AuxiliaryConfig,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -266,6 +269,7 @@ impl Config {
                 .list(true, "a list of names, for example `[hermes-cli]`")?
                 .unwrap_or_else(|| vec![DEFAULT_TOOLSET.to_owned()]),
             agent: agent(&root)?,
+            auxiliary: auxiliary(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root
@@ -425,6 +429,7 @@ impl std::fmt::Debug for Config {
             .field("toolsets", &self.toolsets)
             .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)
+            .field("auxiliary", &self.auxiliary)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)

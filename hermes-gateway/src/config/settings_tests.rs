@@ -32,6 +32,14 @@ agent:
   disabled_toolsets: [web]
   run_budget_seconds: 60
   reasoning_effort: high
+auxiliary:
+  title_generation:
+    enabled: false
+    provider: groq
+    model: small
+  compression:
+    provider: openai
+    model: large
 terminal:
   cwd: /srv
   timeout: 20
