@@ -67,7 +67,7 @@ impl DelegateTool {
         let tasks = read(&call.arguments, self.desk.settings.max_concurrent_children)?;
         let background = call.arguments["background"].as_bool().unwrap_or(false);
         if background {
-            return Err("nothing runs tasks in the background here; call it without `background`".to_owned());
+            return self.run_in_background(call, &tasks).await;
         }
         let mut waits = Vec::with_capacity(tasks.len());
         for (number, task) in tasks.iter().enumerate() {
@@ -76,6 +76,28 @@ impl DelegateTool {
         }
         let entries = join_all(waits).await;
         Ok(self.told(&entries))
+    }
+
+    async fn run_in_background(&self, call: &Call, tasks: &[Task]) -> Result<CallReport, String> {
+        self.desk.check_background(&call.id, tasks.len()).await?;
+        let mut dispatched = Vec::with_capacity(tasks.len());
+        for (number, task) in tasks.iter().enumerate() {
+            dispatched.push(self.desk.dispatch(&call.id, number, task, true).await?);
+        }
+        self.desk.wake_background();
+        let told: Vec<Value> = dispatched
+            .iter()
+            .enumerate()
+            .map(
+                |(at, record)| json!({"task_index": at, "status": "dispatched", "conversation": record.child.as_str()}),
+            )
+            .collect();
+        let note = "Go on with something else, or answer. Each result comes later as an input of its own.";
+        let mut report = CallReport::new(CallOutcome::Ok, json!({ "results": told, "note": note }).to_string());
+        report.summary = format!("{} tasks in the background", dispatched.len());
+        let ids: Vec<&str> = dispatched.iter().map(|record| record.id.as_str()).collect();
+        report.meta = Some(json!({ "delegations": ids }));
+        Ok(report)
     }
 
     /// The results in the order of the tasks.
