@@ -34,7 +34,8 @@ use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::trail::Trail;
-use crate::turn::{Turn, recover};
+use crate::turn::{LeaseTime, Turn, recover};
+use crate::watchdog::Pulse;
 
 /// What an engine may be told about how it works. Every field has the default of the mechanism document.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +58,9 @@ pub struct EngineSettings {
     pub request_attempts: u32,
     /// Time for one turn in milliseconds (`agent.run_budget_seconds`); `None` = no limit.
     pub turn_deadline_ms: Option<u64>,
+    /// Time in milliseconds in which nothing of a turn moves before it is stopped as wedged
+    /// (`agent.turn_liveness.timeout_s`); `None` = it is not watched.
+    pub liveness_timeout_ms: Option<u64>,
     /// Life of a lease that nobody renews, in milliseconds.
     pub lease_ttl_ms: u64,
     /// Time between two renewals, in milliseconds.
@@ -92,6 +96,7 @@ impl Default for EngineSettings {
             guardrail_hard_stop: None,
             request_attempts: limits::REQUEST_ATTEMPTS_MAX,
             turn_deadline_ms: None,
+            liveness_timeout_ms: Some(limits::LIVENESS_TIMEOUT_MS),
             lease_ttl_ms: hermes_store::limits::LEASE_TTL_MS,
             lease_refresh_ms: hermes_store::limits::LEASE_REFRESH_MS,
             lease_wait_ms: hermes_store::limits::LEASE_WAIT_MS,
@@ -577,7 +582,10 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    pub(crate) async fn while_beating<T>(
+        &self,
+        work: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
         let _work = self.inner.closing.work();
         self.inner.register().await?;
         let beat = self.inner.beat();
@@ -588,7 +596,7 @@ impl Engine {
         }
     }
 
-    async fn run_until_over(
+    pub(crate) async fn run_until_over(
         &self,
         conversation: &ConversationId,
         admission: &AdmissionId,
@@ -736,6 +744,8 @@ impl Engine {
             id,
             admission,
             stop,
+            pulse: Pulse::new(inner.clock.clone()),
+            lease: LeaseTime::from_now(begun_ms, settings.lease_ttl_ms),
             session: None,
             tools: None,
             system: bytes::Bytes::new(),

@@ -60,6 +60,7 @@ mod title;
 mod tokens;
 mod trail;
 mod turn;
+mod watchdog;
 
 #[cfg(feature = "test-util")]
 pub mod testing;
