@@ -71,7 +71,7 @@ pub use clock::TokioClock;
 pub use compress::{
     CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
 };
-pub use delegate::{CHILD_SOURCE, DelegationSettings};
+pub use delegate::{CHILD_SOURCE, DelegationSettings, delegate_tool};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};

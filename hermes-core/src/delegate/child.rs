@@ -426,11 +426,17 @@ impl Turn<'_> {
             available.retain(|tool| !is_kept_from_children(tool.spec()) && child.tools.contains(&tool.spec().name));
         }
         let depth = self.child.as_ref().map_or(0, |child| child.depth);
+        let child_may_delegate = self.child.as_ref().is_some_and(|child| child.tools.iter().any(|name| name == TOOL));
         let is_allowed = |settings: &DelegationSettings| {
             depth < settings.max_spawn_depth
                 && self.child.as_ref().is_none_or(|child| child.tools.iter().any(|name| name == TOOL))
         };
-        let Some(settings) = self.engine.settings.delegation.clone().filter(is_allowed) else { return available };
+        // A host that registers the tool selects it like any other; else the setting alone offers it.
+        let registered = host.registry.get(TOOL).is_some();
+        let selected = available.iter().any(|tool| tool.spec().name == TOOL) || child_may_delegate;
+        available.retain(|tool| tool.spec().name != TOOL);
+        let settings = self.engine.settings.delegation.clone().filter(|_| selected || !registered);
+        let Some(settings) = settings.filter(is_allowed) else { return available };
         let mut tools: Vec<String> = available
             .iter()
             .map(|tool| tool.spec())

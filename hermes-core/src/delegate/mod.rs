@@ -30,6 +30,7 @@ use crate::input::Input;
 use crate::limits;
 
 pub(crate) use child::Desk;
+pub use tool::delegate_tool;
 pub(crate) use tool::{DelegateTool, is_kept_from_children};
 
 /// The source of conversations that are children.
