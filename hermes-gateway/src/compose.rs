@@ -54,7 +54,8 @@ pub struct Overrides {
     pub source: String,
     /// Whether inputs of other processes are run too (a gateway), or only those of this one (a program with a screen).
     pub serves_all: bool,
-    /// Whether conversations get titles: only where the program stays after an answer is there time for one.
+    /// Whether conversations get titles, and tasks may be given away in the background: only where the program stays after
+    /// an answer is there time for them.
     pub titles: bool,
 }
 
@@ -114,7 +115,10 @@ impl Parts {
             choice = model::choose(&flags, known, Some(&local));
         }
         let choice = choice.map(|found| found.unwrap_or_else(Choice::practice));
-        let registry = Arc::new(ToolRegistry::with_builtins());
+        let mut registry = ToolRegistry::with_builtins();
+        let registered = registry.register(hermes_core::delegate_tool(&config.delegation));
+        registered.map_err(|error| wrong("HM3001", error.to_string()))?;
+        let registry = Arc::new(registry);
         let (enabled, disabled) = toolsets(&config, launch.overrides.toolsets.as_ref());
         let selection =
             registry.selection(Some(&enabled), &disabled).map_err(|error| wrong("HM3003", error.to_string()))?;
@@ -246,9 +250,10 @@ impl Parts {
                 .context_file_max_chars
                 .map(|chars| usize::try_from(chars).unwrap_or(usize::MAX)),
             titles: self.overrides.titles && self.config.auxiliary.titles && !choice.is_practice(),
+            delegation: Some(self.config.delegation.clone()),
             ..EngineSettings::default()
         };
-        Ok(Engine::new(EngineParts {
+        let engine = Engine::new(EngineParts {
             store,
             model,
             // `fallback_providers` of the configuration is not read yet.
@@ -270,7 +275,11 @@ impl Parts {
             owner,
             context: Arc::new(SummaryEngine::new(settings.compression.clone())),
             settings,
-        }))
+        });
+        if self.overrides.titles {
+            self.background.run_delegations(engine.clone());
+        }
+        Ok(engine)
     }
 
     /// The models of tasks beside the turn. A home of the Python program may name providers that only that one has: such a

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hermes_core::DelegationSettings;
 use hermes_store::postgres;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::auxiliary::{AuxiliaryConfig, auxiliary};
+use super::delegation::delegation;
 use super::error::ConfigError;
 use super::files;
 use super::raw::{self, Node};
@@ -216,6 +218,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// `auxiliary`.
     pub auxiliary: AuxiliaryConfig,
+    /// `delegation`.
+    pub delegation: DelegationSettings,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -270,6 +274,7 @@ impl Config {
                 .unwrap_or_else(|| vec![DEFAULT_TOOLSET.to_owned()]),
             agent: agent(&root)?,
             auxiliary: auxiliary(&root)?,
+            delegation: delegation(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root
@@ -430,6 +435,7 @@ impl std::fmt::Debug for Config {
             .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)
             .field("auxiliary", &self.auxiliary)
+            .field("delegation", &self.delegation)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)

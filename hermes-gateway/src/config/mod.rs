@@ -4,6 +4,7 @@
 //! function takes values and gives values.
 
 pub mod auxiliary;
+mod delegation;
 pub mod check;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;

@@ -40,6 +40,11 @@ auxiliary:
   compression:
     provider: openai
     model: large
+delegation:
+  max_concurrent_children: 3
+  max_spawn_depth: 2
+  max_iterations: 50
+  max_summary_chars: 900
 terminal:
   cwd: /srv
   timeout: 20
