@@ -2,7 +2,7 @@
 //!
 //! The last user message that holds a directive is read; the number of assistant messages with calls after it is the
 //! round. Directives: `RUN_TOOLS n` (rounds of one `terminal` call), `PAR k` (calls in each round), `CMD{...}CMD` (the
-//! command; `{i}` is the round, `{j}` the call), `LONG m` (the final text has m words), `SLOW ms` (wait before each
+//! command; `{i}` is the round, `{j}` the call), `ASK{tool arguments}ASK` (another tool in place of `terminal`, once), `LONG m` (the final text has m words), `SLOW ms` (wait before each
 //! answer). Faults, each for the first n requests with the same text (1 by default): `F429 F500 F503 FCUT FCTX FHANG
 //! FBADJSON FEMPTY FAUTH`, and `FAT r`: only from round r on.
 
@@ -50,8 +50,10 @@ pub struct Plan {
     pub key: String,
     /// Faults that may apply, with the number of requests that each applies to.
     pub faults: Vec<(Fault, u32)>,
-    /// Calls of this round: id and command.
+    /// Calls of this round: id and command, or whole arguments of another tool.
     pub calls: Vec<(String, String)>,
+    /// The tool that is called; none for `terminal`.
+    pub tool: Option<String>,
     /// Chunks of text when there are no calls.
     pub chunks: Vec<String>,
     /// Wait before the answer, in milliseconds.
@@ -69,6 +71,7 @@ fn text_of(message: &Value) -> String {
 fn has_directive(text: &str) -> bool {
     words(text).any(|(word, _)| word == "RUN_TOOLS" || word == "PAR" || word == "LONG" || word.starts_with('F'))
         || text.contains("CMD{")
+        || text.contains("ASK{")
 }
 
 /// Directives with their number.
@@ -107,6 +110,9 @@ pub fn plan(request: &Value, serial: u64) -> Plan {
         .count();
     let number = |name: &str| words(&text).find(|(word, _)| *word == name).map(|(_, n)| n);
     let command = text.split_once("CMD{").and_then(|(_, rest)| rest.split_once("}CMD")).map(|(command, _)| command);
+    let asked = text.split_once("ASK{").and_then(|(_, rest)| rest.split_once("}ASK"));
+    let asked = asked.and_then(|(call, _)| call.split_once(' '));
+    let command = asked.map_or(command, |(_, arguments)| Some(arguments));
     let par = number("PAR").flatten().unwrap_or(1) as usize;
     let default_rounds = usize::from(number("PAR").is_some() || command.is_some());
     let rounds = number("RUN_TOOLS").flatten().map_or(default_rounds, |n| n as usize);
@@ -134,7 +140,8 @@ pub fn plan(request: &Value, serial: u64) -> Plan {
         (true, None) if rounds > 0 => vec!["do".to_owned(), "ne".to_owned()],
         (true, None) => ["ok, ", "short ", "answer"].map(str::to_owned).to_vec(),
     };
-    Plan { key: text.clone(), faults, calls, chunks, slow_ms: number("SLOW").flatten().unwrap_or(0).into() }
+    let tool = asked.map(|(tool, _)| tool.to_owned());
+    Plan { key: text.clone(), faults, calls, tool, chunks, slow_ms: number("SLOW").flatten().unwrap_or(0).into() }
 }
 
 /// What is wrong with the pairs of a request, as the strictest provider would see it.

@@ -247,13 +247,16 @@ fn events(request: &Value, fault: Option<Fault>, plan: &Plan, serial: u64) -> Ve
     if !empty {
         events.extend(plan.chunks.iter().map(|text| chunk(json!({"content": text}), Value::Null)));
         for (at, (id, command)) in plan.calls.iter().enumerate() {
-            let mut arguments = json!({"command": command}).to_string();
+            let mut arguments = match plan.tool {
+                Some(_) => command.clone(),
+                None => json!({"command": command}).to_string(),
+            };
+            let name = plan.tool.as_deref().unwrap_or("terminal");
             if fault == Some(Fault::FBadJson) {
                 arguments.truncate(arguments.len() - 1);
                 arguments.push_str(",,");
             }
-            let head =
-                json!({"index": at, "id": id, "type": "function", "function": {"name": "terminal", "arguments": ""}});
+            let head = json!({"index": at, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
             events.push(chunk(json!({"tool_calls": [head]}), Value::Null));
             let rest = json!({"index": at, "function": {"arguments": arguments}});
             events.push(chunk(json!({"tool_calls": [rest]}), Value::Null));

@@ -142,3 +142,41 @@ async fn a_gateway_gives_a_title_behind_the_answer_and_shortens_a_session_on_req
     assert!(tasks.contains(&"title_generation") && tasks.contains(&"compression"), "{tasks:?}");
     assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
 }
+
+#[tokio::test]
+async fn a_gateway_gives_tasks_to_children_and_brings_what_was_done_in_the_background() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    let mut gateway = Gateway::start(&home);
+    let effect = home.file("effect");
+    let goal = format!("CMD{{echo child >> {}}}CMD", effect.display());
+    let call = json!({"tasks": [{"goal": goal}, {"goal": "look around"}]});
+    let sent = gateway.call("prompt/submit", json!({"text": format!("ASK{{delegate_task {call}}}ASK")})).await;
+    let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+    assert_eq!((&turn["reason"], &turn["answer"]), (&json!("answered"), &json!("done")), "{turn}");
+    assert_eq!(hermes_tests::home::lines(&effect), ["child"], "once, and not by the parent");
+    let params = json!({"conversation": sent["receipt"]["conversation"]});
+    let shown = gateway.call("session/show", params.clone()).await.to_string();
+    assert!(shown.contains("ok, short answer") && shown.contains("completed"), "{shown}");
+
+    let call = json!({"goal": "look around", "background": true});
+    let text = format!("ASK{{delegate_task {call}}}ASK");
+    let sent =
+        gateway.call("prompt/submit", json!({"text": text, "conversation": sent["receipt"]["conversation"]})).await;
+    let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+    assert_eq!(turn["reason"], "answered", "{turn}");
+    let brought = async {
+        loop {
+            let shown = gateway.call("session/show", params.clone()).await.to_string();
+            // The news is an input, and the parent has answered it.
+            if let Some((_, after)) = shown.rsplit_once("a task that you gave away in the background")
+                && after.contains("\"assistant\"")
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(COMES_MAX_S), brought).await.expect("no result was brought");
+    assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
+}
