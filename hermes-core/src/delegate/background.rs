@@ -78,7 +78,8 @@ impl Engine {
     pub async fn run_delegations(&self) -> Result<(), EngineError> {
         let _driver = self.inner().children.driver();
         self.while_beating(async {
-            self.tend().await;
+            // Boxed: whoever awaits it beside other work would carry its size.
+            Box::pin(self.tend()).await;
             Ok(())
         })
         .await

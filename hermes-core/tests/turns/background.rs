@@ -7,8 +7,8 @@ use hermes_core::testing::{Fault, FaultStore};
 use hermes_core::{DelegationSettings, EndReason, Engine, EngineParts, Interrupt, Stopper};
 use hermes_store::limits::HEARTBEAT_DEAD_MS;
 use hermes_store::{
-    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, DelegationStore as _,
-    ResultDelivery, Role, Store, View, WorkStore as _,
+    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, ResultDelivery, Role,
+    Store, View, WorkStore as _,
 };
 use hermes_tools::ReplaySafety;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ async fn s43_many_processes_bring_a_result_once() {
         brought(&world, &parent, 3).await;
         assert_eq!(news(&world, &parent).await.len(), 3);
     };
-    beside(&first, beside(&second, beside(&third, work))).await;
+    beside(&first, Box::pin(beside(&second, Box::pin(beside(&third, work))))).await;
 }
 
 #[tokio::test]
