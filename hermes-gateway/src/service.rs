@@ -239,7 +239,11 @@ impl Shared {
             // One that was begun meanwhile cannot be taken back; its turn can be stopped with the next request.
             cancelled |= engine.store().cancel(&admission).await.is_ok();
         }
-        Ok(cancelled || engine.interrupt(conversation, Stopper::User, Interrupt::Hard))
+        if cancelled || engine.interrupt(conversation, Stopper::User, Interrupt::Hard) {
+            return Ok(true);
+        }
+        // Nothing of the conversation itself runs: what is meant is what it gave away in the background.
+        Ok(engine.interrupt_children(conversation, Stopper::User, Interrupt::Hard) > 0)
     }
 }
 

@@ -123,7 +123,8 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
 }
 
 fn of_profile(profile: &str) -> ConversationFilter {
-    ConversationFilter { profile: Some(profile.to_owned()), ..ConversationFilter::default() }
+    // Hidden ones, such as children that were given a task, are opened by their id.
+    ConversationFilter { profile: Some(profile.to_owned()), hidden: Some(false), ..ConversationFilter::default() }
 }
 
 fn not_found(name: &str) -> RpcError {

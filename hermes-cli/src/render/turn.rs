@@ -114,6 +114,12 @@ impl TurnView {
                 let text = format!("! {}; attempt {attempt} of {attempts_max} in {wait}", harmless(message));
                 self.notice(pieces, &text);
             }
+            EventKind::Child { event, .. } => {
+                if let EventKind::CallStarted { name, label, .. } = &event.kind {
+                    let text = format!("a child works, {name}: {label}");
+                    pieces.push(Piece::Status(one_line(&text, self.status_width())));
+                }
+            }
             EventKind::Waiting { reason } => self.notice(pieces, &format!("! {}", harmless(reason))),
             EventKind::Recovered { what } => self.notice(pieces, &format!("! {}", harmless(what))),
             EventKind::Notice { text } => self.notice(pieces, &format!("! {}", harmless(text))),

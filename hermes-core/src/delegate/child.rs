@@ -21,9 +21,9 @@ use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use hermes_store::limits::{DELEGATION_RESULT_MAX_BYTES, DELEGATION_TASK_MAX_BYTES, PAGE_MAX_ROWS};
 use hermes_store::{
-    AdmissionOutcome, AdmissionStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, DelegationEnd, DelegationOutcome,
-    DelegationRecord, Fence, Intent, NewAdmission, NewConversation, NewDelegation, Receipt, StoreError, TurnId,
-    TurnRecord, TurnStatus,
+    AdmissionOutcome, AdmissionStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, DelegationEnd,
+    DelegationOutcome, DelegationRecord, Fence, FlagChange, Intent, NewAdmission, NewConversation, NewDelegation,
+    Receipt, StoreError, TurnId, TurnRecord, TurnStatus,
 };
 use hermes_tools::{Approver, Clarifier, Tool};
 use tokio::sync::{Notify, oneshot};
@@ -32,13 +32,13 @@ use tokio_util::sync::CancellationToken;
 use super::tool::Task;
 use super::{CHILD_SOURCE, ChildIds, ChildTask, DelegateTool, DelegationSettings, TOOL, Under, is_kept_from_children};
 use crate::builder::Nobody;
-use crate::end::EndReason;
+use crate::end::{EndReason, Stopper};
 use crate::engine::{Engine, EngineError, Progress};
 use crate::input::Input;
 use crate::limits::{CHILD_RECOVERIES_MAX, SUBAGENTS_PER_TURN_MAX, WAIT_POLL_MS};
 use crate::persist::persist;
 use crate::stop::{Cause, Interrupt, StopSignal};
-use crate::turn::Turn;
+use crate::turn::{Ending, Turn};
 
 const NOT_ENDED: &str = "The task was given up before it was done. A part of it may have been done.";
 
@@ -349,6 +349,13 @@ fn end_of(input: &Receipt, turn: Option<&TurnRecord>) -> Option<DelegationEnd> {
 }
 
 impl Engine {
+    /// Stops the children of a conversation that this engine runs, also those in the background, which a stop of the
+    /// parent's turn leaves alone. Returns how many there were.
+    pub fn interrupt_children(&self, parent: &ConversationId, stopper: Stopper, how: Interrupt) -> usize {
+        let children = self.inner().children.of(parent);
+        children.iter().filter(|child| self.interrupt(child, stopper, how)).count()
+    }
+
     /// Stores the end of a delegation whose child is over, by a lease on the child. Returns it as it is stored then, with
     /// the child's turn.
     pub(super) async fn end_delegation(
@@ -392,6 +399,15 @@ impl Engine {
 }
 
 impl Turn<'_> {
+    /// Keeps a child out of the lists of conversations, from its beginning: people did not begin it.
+    pub(crate) async fn hide_child(&self) -> Result<(), Ending> {
+        if self.child.is_none() {
+            return Ok(());
+        }
+        let hidden = FlagChange { hidden: Some(true), ..FlagChange::default() };
+        self.persist(|| self.engine.store.set_flags(&self.fence, hidden)).await.map(|_| ())
+    }
+
     /// Where a child's tools work from its beginning.
     pub(crate) fn child_cwd(&self) -> Option<String> {
         self.child.as_ref().and_then(|child| child.cwd.clone())

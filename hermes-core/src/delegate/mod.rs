@@ -155,6 +155,11 @@ impl Children {
         })
     }
 
+    /// The children of a conversation that work here now.
+    fn of(&self, parent: &ConversationId) -> Vec<ConversationId> {
+        self.lock().iter().filter(|(_, under)| under.parent == *parent).map(|(child, _)| child.clone()).collect()
+    }
+
     /// Shows the events of `child` under its parent until the guard is dropped.
     pub(crate) fn show(&self, child: &ConversationId, under: Under) -> Shown<'_> {
         self.lock().insert(child.clone(), under);

@@ -56,7 +56,10 @@ impl Turn<'_> {
         });
         match session {
             Some(session) => self.reopen_session(session, &tools_snapshot, open.is_some()).await?,
-            None => self.open_session(tools_snapshot).await?,
+            None => {
+                self.hide_child().await?;
+                self.open_session(tools_snapshot).await?;
+            }
         }
         if let Some(open) = open {
             self.recover_calls(open).await?;

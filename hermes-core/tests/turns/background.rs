@@ -112,8 +112,8 @@ async fn a_child_in_the_background_outlives_its_parents_turn_and_is_stopped_by_i
     let engine = Engine::new(parts(&world, &model));
     beside(&engine, async {
         let parent = ask(&engine, None, "go").await.conversation;
-        let child = delegations(&world, &parent).await[0].child.clone();
-        until(async || engine.interrupt(&child, Stopper::User, Interrupt::Hard)).await;
+        assert!(!engine.interrupt(&parent, Stopper::User, Interrupt::Hard), "its turn is over");
+        until(async || engine.interrupt_children(&parent, Stopper::User, Interrupt::Hard) == 1).await;
         let all = brought(&world, &parent, 1).await;
         assert_eq!(all[0].state, DelegationState::Cancelled);
         assert!(news(&world, &parent).await[0].contains("Status: interrupted"));

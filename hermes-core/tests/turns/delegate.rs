@@ -136,6 +136,7 @@ async fn a_child_does_its_task_in_a_conversation_of_its_own_and_its_parent_gets_
     assert_eq!((&record.collected_by, record.result.as_deref()), (&result.turn, Some("worked")));
     let child = world.store.conversation(&record.child).await.unwrap();
     assert_eq!((child.source.as_str(), child.pending), (CHILD_SOURCE, None));
+    assert!(child.flags.hidden, "a list of conversations is of those that people began");
     let rows = world.rows(&record.child, View::Display).await;
     assert!(rows[0].content.contains("the tool is act"), "{}", rows[0].content);
     assert_eq!(rows.last().unwrap().content, "worked");
