@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use hermes_core::{EndReason, TurnResult};
 use hermes_providers::ChatMessage;
-use hermes_store::{AdmissionRecord, AdmissionStatus, CallOutcome, ConversationId, Intent, Role, StoredMessage};
+use hermes_store::{
+    AdmissionOutcome, AdmissionRecord, AdmissionStatus, CallOutcome, ConversationId, Intent, Role, StoredMessage,
+};
 
 use crate::parts::bytes_of;
 use crate::world::World;
@@ -177,6 +179,37 @@ fn requests_extend_each_other(world: &World, what: &str) {
             after.messages
         );
     }
+}
+
+/// (g) The same where several nodes ask, and one that slept may ask the old question once more: of any two requests of a
+/// conversation with the same notes one begins with the other.
+pub(crate) fn requests_of_all_nodes_agree(world: &World, what: &str) {
+    let requests = world.requests.lock().unwrap();
+    let mut longest: BTreeMap<_, &hermes_providers::ChatRequest> = BTreeMap::new();
+    for (node, request) in requests.iter() {
+        let known = longest.entry((request.cache_key.clone(), notes(request))).or_insert(request);
+        assert_eq!((&known.system, &known.tools), (&request.system, &request.tools), "{what}");
+        let (long, short) = match request.messages.len() >= known.messages.len() {
+            true => (&request.messages, &known.messages),
+            false => (&known.messages, &request.messages),
+        };
+        assert!(long.starts_with(short), "{what}: the prefix is broken by {node}\n{short:#?}\n{long:#?}");
+        if request.messages.len() > known.messages.len() {
+            *known = request;
+        }
+    }
+}
+
+/// (a) What was accepted was heard once, and what was taken back never.
+pub(crate) fn heard_once(record: &AdmissionRecord, text: &str, rows: &[StoredMessage], what: &str) {
+    let times = rows.iter().filter(|row| row.role == Role::User && row.content == text).count();
+    let expected = match record.receipt.outcome {
+        Some(AdmissionOutcome::Cancelled) => 0..=0,
+        Some(AdmissionOutcome::Completed) => 1..=1,
+        // A turn that failed may have failed before it could write its input down.
+        _ => 0..=1,
+    };
+    assert!(expected.contains(&times), "{what}: {text:?} stands {times} times in the transcript: {record:?}");
 }
 
 /// The place and the text of the notes of a shortened history.

@@ -13,9 +13,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
 mod check;
+mod crowd;
 mod model;
 mod parts;
 mod scenarios;
+mod schedule;
 mod seeds;
 mod sweep;
 mod world;
@@ -85,23 +87,39 @@ fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
 /// How many random worlds an ordinary run looks at. `HERMES_SIM_SEEDS`, `HERMES_SIM_SECONDS` and `HERMES_SIM_FROM` make it
 /// longer (`cargo xtask sim`).
 const SEEDS: u64 = 400;
+/// The same of worlds with several nodes and conversations.
+const CROWDS: u64 = 150;
 
-#[test]
-fn random_worlds_keep_every_promise_and_are_the_same_twice() {
+/// Runs `world` for one seed after the other, each twice, and returns how many there were and the sum of their sizes.
+fn seeds<T: PartialEq>(usual: u64, world: impl Fn(u64) -> (T, u64) + std::panic::RefUnwindSafe) -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let from = number("HERMES_SIM_FROM").unwrap_or(0);
     let seconds = number("HERMES_SIM_SECONDS");
-    let seeds = number("HERMES_SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { SEEDS });
+    let seeds = number("HERMES_SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { usual });
     let begun = std::time::Instant::now();
-    let mut worlds = 0;
+    let (mut worlds, mut size) = (0, 0);
     for seed in from..from.saturating_add(seeds) {
         if seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds) {
             break;
         }
-        let run = || std::panic::catch_unwind(|| seeds::run(seed));
-        let Ok(first) = run() else { panic!("seed {seed} failed: HERMES_SIM_FROM={seed} HERMES_SIM_SEEDS=1") };
-        assert_eq!(Some(first), run().ok(), "seed {seed} is not the same twice");
+        let run = || std::panic::catch_unwind(|| world(seed));
+        let Ok((first, steps)) = run() else { panic!("seed {seed} failed: HERMES_SIM_FROM={seed} HERMES_SIM_SEEDS=1") };
+        let again = run().ok().map(|(trace, _)| trace);
+        assert!(again == Some(first), "seed {seed} is not the same twice");
         worlds += 1;
+        size += steps;
     }
-    println!("{worlds} random worlds from seed {from}");
+    println!("{worlds} random worlds from seed {from}, all of them twice the same");
+    (worlds, size)
+}
+
+#[test]
+fn random_worlds_keep_every_promise_and_are_the_same_twice() {
+    seeds(SEEDS, |seed| (seeds::run(seed), 0));
+}
+
+#[test]
+fn several_nodes_and_conversations_keep_every_promise_and_are_the_same_twice() {
+    let (worlds, steps) = seeds(CROWDS, crowd::run);
+    println!("{steps} steps of {worlds} crowds");
 }

@@ -111,6 +111,9 @@ impl Step {
     }
 }
 
+/// How often somebody who acts while a request is under way sends what failed.
+const TRIES: usize = 20;
+
 /// The scripts of a world: what is said to each input, by its text.
 pub(crate) type Script = &'static [(&'static str, &'static [Step])];
 
@@ -131,6 +134,8 @@ pub(crate) struct Hands {
     pub(crate) dead: Arc<Dead>,
     /// The time of the world.
     pub(crate) clock: Arc<dyn Clock>,
+    /// What happened.
+    pub(crate) trace: Arc<Mutex<Vec<String>>>,
 }
 
 impl Hands {
@@ -166,7 +171,12 @@ impl Hands {
         };
         let Some((text, intent)) = sent else { return };
         let wish = submission(conversation, &format!("meanwhile-{key}"), text, intent);
-        while engine.submit(wish.clone()).await.is_err() {}
+        // A node that is leaving takes nothing in any more.
+        for _ in 0..TRIES {
+            if engine.submit(wish.clone()).await.is_ok() {
+                break;
+            }
+        }
     }
 
     /// Another owner takes the node for dead, looks at its turn and leaves.
@@ -184,6 +194,7 @@ impl Hands {
         let claimed = self.store.claim(request).await.unwrap();
         self.dead.remove(&self.node);
         if let ClaimOutcome::Recover { fence, .. } = claimed {
+            self.trace.lock().unwrap().push(format!("{}: {conversation}: is robbed", self.node));
             self.store.release(&fence).await.unwrap();
         }
         self.store.retire(&robber.id).await.unwrap();

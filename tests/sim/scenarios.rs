@@ -181,8 +181,14 @@ pub(crate) const ALL: &[Scenario] = &[
     scenario(
         "a model that thinks longer than a lease lives",
         &["go"],
-        &[("go", &[calls(ONE), text("done").while_(Meanwhile::Wait(1_000_000))])],
+        &[("go", &[calls(ONE), text("done").while_(Meanwhile::Wait(500_000))])],
         &[R::Answered],
+    ),
+    scenario(
+        "a model that never answers",
+        &["go", "then"],
+        &[("go", &[calls(ONE), text("never").while_(Meanwhile::Wait(5_000_000))]), ("then", &[text("then")])],
+        &[R::LivenessLost, R::Answered],
     ),
     Scenario {
         window: SMALL,
@@ -441,6 +447,7 @@ pub(crate) fn that_ends(reason: R) -> &'static str {
         R::PartialAnswer => "a connection that breaks, and nothing more",
         R::Misconfigured => "a certificate",
         R::CrashInterrupted => "a process that dies, and the next comes too late",
+        R::LivenessLost => "a model that never answers",
         R::InvariantViolated => "an input that cannot be read",
     }
 }

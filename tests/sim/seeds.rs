@@ -11,7 +11,7 @@ use crate::sweep::{NEVER, live, projection, simulate, succeed};
 use crate::world::{HELD, Scenario, World};
 
 const INPUTS: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
-const SENT: [&str; 3] = ["sent one", "sent two", "sent three"];
+pub(crate) const SENT: [&str; 3] = ["sent one", "sent two", "sent three"];
 const CALLS: [&[(&str, &str)]; 6] = [
     &[("act", "{}")],
     &[("look", "{\"n\":1}"), ("look", "{\"n\":2}")],
@@ -80,7 +80,8 @@ fn step(rng: &mut fastrand::Rng, say: Say) -> Step {
     step
 }
 
-fn script(rng: &mut fastrand::Rng) -> &'static [Step] {
+/// What the model says to one input.
+pub(crate) fn script(rng: &mut fastrand::Rng) -> &'static [Step] {
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..rng.usize(..7) {
         let said = say(rng);
@@ -104,6 +105,11 @@ fn in_place(settings: &mut EngineSettings) {
     settings.compression.in_place = true;
 }
 
+/// How the engines of a seed work.
+pub(crate) fn settings(rng: &mut fastrand::Rng) -> fn(&mut EngineSettings) {
+    one(rng, &[usual as fn(&mut EngineSettings), usual, few_steps, short_time, in_place])
+}
+
 /// The scenario of a seed.
 fn scenario(rng: &mut fastrand::Rng) -> Scenario {
     let inputs = &INPUTS[..rng.usize(1..=INPUTS.len())];
@@ -113,7 +119,7 @@ fn scenario(rng: &mut fastrand::Rng) -> Scenario {
         name: "a random world",
         inputs,
         script: script.leak(),
-        settings: one(rng, &[usual as fn(&mut EngineSettings), usual, few_steps, short_time, in_place]),
+        settings: settings(rng),
         replay: one(rng, &[ReplaySafety::Once, ReplaySafety::Once, ReplaySafety::Idempotent]),
         stride: 1,
         window: one(rng, &[40_000, 40_000, 128_000]),

@@ -240,6 +240,7 @@ impl World {
             store: self.store.clone(),
             dead: self.dead.clone(),
             clock: self.clock.clone(),
+            trace: self.trace.clone(),
         });
         let mut registry = ToolRegistry::new();
         for (tool, replay) in [("act", self.scenario.replay), ("look", ReplaySafety::Pure)] {
