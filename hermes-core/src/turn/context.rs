@@ -58,7 +58,8 @@ impl Turn<'_> {
             None => self.open_session(tools_snapshot).await?,
         }
         if let Some(open) = open {
-            self.recover_calls(open).await?;
+            // Boxed: it is rare, and every turn would carry its size.
+            Box::pin(self.recover_calls(open)).await?;
         }
         self.load_history().await
     }

@@ -193,7 +193,7 @@ pub(crate) struct Turn<'e> {
 
 impl Turn<'_> {
     /// Runs the turn from its input, or from where an earlier owner left it.
-    pub(crate) async fn run(mut self, open: Option<OpenTurn>) -> TurnResult {
+    pub(crate) async fn run(mut self: Box<Self>, open: Option<OpenTurn>) -> TurnResult {
         let keeper = keeper::keep(self.engine, self.fence.clone(), self.stop.clone(), self.deadline_ms);
         let work = async move {
             let ending = match self.work(open).await {
