@@ -54,8 +54,13 @@ impl Context {
     ) -> Result<Exit, Fault> {
         self.block_on(async {
             let mut stops = ProcessSignals::listen()?;
-            let plan =
-                LaunchPlan { profile: self.profile.clone(), select: select.clone(), attended: false, needs_model };
+            let plan = LaunchPlan {
+                profile: self.profile.clone(),
+                select: select.clone(),
+                attended: false,
+                titles: false,
+                needs_model,
+            };
             let (opened, stop) = patiently(&mut stops, open(plan)).await;
             let mut opened = opened?;
             let result = if stop.is_some() {

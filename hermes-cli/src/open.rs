@@ -20,6 +20,8 @@ pub(crate) struct LaunchPlan {
     pub(crate) select: SelectArgs,
     /// Whether a person is there to answer questions.
     pub(crate) attended: bool,
+    /// Whether this run goes on after an answer, so that a conversation can be given a title.
+    pub(crate) titles: bool,
     /// Whether turns will be run: a local model server is looked for only then.
     pub(crate) needs_model: bool,
 }
@@ -54,6 +56,7 @@ pub(crate) async fn open(plan: LaunchPlan) -> Result<Opened, Fault> {
         max_turns: select.max_turns.map(u64::from),
         yolo: select.yolo,
         attended: plan.attended,
+        titles: plan.titles,
         source: "cli".to_owned(),
         ..Overrides::default()
     };

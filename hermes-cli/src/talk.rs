@@ -106,8 +106,13 @@ async fn talk(context: &Context, session: &SessionArgs, plan: Plan) -> Result<Ex
         }
     };
     let attended = context.terminal.attended() && !matches!(plan.mode, Mode::Quiet | Mode::Json);
-    let launch =
-        LaunchPlan { profile: context.profile.clone(), select: session.select.clone(), attended, needs_model: true };
+    let launch = LaunchPlan {
+        profile: context.profile.clone(),
+        select: session.select.clone(),
+        attended,
+        titles: plan.mode == Mode::Interactive,
+        needs_model: true,
+    };
     let (opened, early) = patiently(&mut stops, open(launch)).await;
     let mut opened = opened?;
     let terminal = context.terminal;

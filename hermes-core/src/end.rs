@@ -31,6 +31,8 @@ pub enum EndReason {
     PersistenceFailed,
     /// Another owner took the conversation over.
     LeaseLost,
+    /// Nothing of the turn moved for too long; the watchdog of this program stopped it.
+    LivenessLost,
     /// Another turn held the conversation for longer than the wait limit; the input stays queued.
     LeaseTimeout,
     /// The key was refused.
@@ -79,6 +81,7 @@ impl EndReason {
         Self::DeadlineExceeded,
         Self::PersistenceFailed,
         Self::LeaseLost,
+        Self::LivenessLost,
         Self::LeaseTimeout,
         Self::AuthFailed,
         Self::BillingFailed,
@@ -110,6 +113,7 @@ impl EndReason {
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::PersistenceFailed => "persistence_failed",
             Self::LeaseLost => "lease_lost",
+            Self::LivenessLost => "liveness_lost",
             Self::LeaseTimeout => "lease_timeout",
             Self::AuthFailed => "auth_failed",
             Self::BillingFailed => "billing_failed",
@@ -164,6 +168,7 @@ impl EndReason {
             Self::RepetitionStopped => Some("HM4020"),
             Self::ThinkingExhausted => Some("HM4021"),
             Self::PartialAnswer => Some("HM4022"),
+            Self::LivenessLost => Some("HM4023"),
         }
     }
 
@@ -185,6 +190,7 @@ impl EndReason {
             Self::DeadlineExceeded
                 | Self::PersistenceFailed
                 | Self::LeaseLost
+                | Self::LivenessLost
                 | Self::LeaseTimeout
                 | Self::RetriesExhausted
                 | Self::EmptyResponse

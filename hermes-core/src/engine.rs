@@ -6,10 +6,11 @@
 //! after a crash, goes on where this one stopped.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hermes_providers::{ChatModel, ModelInfo};
+use hermes_store::limits::HEARTBEAT_MS;
 use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, CallId, ClaimOutcome, ClaimPolicy,
     ClaimRequest, ConversationId, Fence, IdKind, IdSource, Intent, NewAdmission, NewConversation, OpenTurn, OwnerId,
@@ -34,7 +35,8 @@ use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::trail::Trail;
-use crate::turn::{Turn, recover};
+use crate::turn::{LeaseTime, Turn, recover};
+use crate::watchdog::Pulse;
 
 /// What an engine may be told about how it works. Every field has the default of the mechanism document.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +59,9 @@ pub struct EngineSettings {
     pub request_attempts: u32,
     /// Time for one turn in milliseconds (`agent.run_budget_seconds`); `None` = no limit.
     pub turn_deadline_ms: Option<u64>,
+    /// Time in milliseconds in which nothing of a turn moves before it is stopped as wedged
+    /// (`agent.turn_liveness.timeout_s`); `None` = it is not watched.
+    pub liveness_timeout_ms: Option<u64>,
     /// Life of a lease that nobody renews, in milliseconds.
     pub lease_ttl_ms: u64,
     /// Time between two renewals, in milliseconds.
@@ -92,6 +97,7 @@ impl Default for EngineSettings {
             guardrail_hard_stop: None,
             request_attempts: limits::REQUEST_ATTEMPTS_MAX,
             turn_deadline_ms: None,
+            liveness_timeout_ms: Some(limits::LIVENESS_TIMEOUT_MS),
             lease_ttl_ms: hermes_store::limits::LEASE_TTL_MS,
             lease_refresh_ms: hermes_store::limits::LEASE_REFRESH_MS,
             lease_wait_ms: hermes_store::limits::LEASE_WAIT_MS,
@@ -238,6 +244,8 @@ pub(crate) struct Inner {
     /// Windows that providers named, by provider and model. Held for map operations only, never over an await.
     windows: Mutex<HashMap<(String, String), u64>>,
     registered: AtomicBool,
+    /// When the last beat was written, by the host's clock.
+    beaten_ms: AtomicI64,
     /// Conversations that this engine works on now. Held for map operations only, never over an await.
     running: Mutex<HashMap<ConversationId, StopSignal>>,
     /// Tools' state by conversation. Held for map operations only, never over an await.
@@ -349,12 +357,19 @@ impl Inner {
         windows.insert((model.provider.clone(), model.model.clone()), tokens);
     }
 
-    /// Makes this owner known, once. A beat waits for a locked database only as long as one beat is worth; the first one
-    /// stands before an input and waits as long as that would (S47).
+    /// Whether others see this owner as alive until its next beat. While it has nothing to do it does not beat.
+    fn is_known(&self) -> bool {
+        let silent_ms = self.clock.now_ms().saturating_sub(self.beaten_ms.load(Ordering::Acquire));
+        self.registered.load(Ordering::Acquire) && u64::try_from(silent_ms).unwrap_or(0) <= HEARTBEAT_MS
+    }
+
+    /// Makes this owner known, at first and after it was silent: before it owns anything, or another one would take it
+    /// for dead (I10). A beat waits for a locked database only as long as one beat is worth; this one stands before an
+    /// input and waits as long as that would (S47).
     async fn register(&self) -> Result<(), StoreError> {
         let patience_ms = i64::try_from(hermes_store::limits::SQLITE_BUSY_MS).unwrap_or(i64::MAX);
         let begun_ms = self.clock.now_ms();
-        while !self.registered.load(Ordering::Acquire) && !self.closing.has_begun() {
+        while !self.is_known() && !self.closing.has_begun() {
             let waited_ms = self.clock.now_ms().saturating_sub(begun_ms);
             match self.heartbeat().await {
                 Err(StoreError::Busy { .. }) if waited_ms < patience_ms => {}
@@ -373,7 +388,9 @@ impl Inner {
         if self.closing.has_begun() && !self.registered.load(Ordering::Acquire) {
             return Ok(());
         }
+        let now_ms = self.clock.now_ms();
         self.store.heartbeat(&self.owner).await?;
+        self.beaten_ms.store(now_ms, Ordering::Release);
         self.registered.store(true, Ordering::Release);
         Ok(())
     }
@@ -381,7 +398,7 @@ impl Inner {
     /// Beats until it is dropped. A beat that fails is tried again with the next one: leases have their own keeper.
     async fn beat(&self) -> std::convert::Infallible {
         loop {
-            self.clock.sleep(hermes_store::limits::HEARTBEAT_MS).await;
+            self.clock.sleep(HEARTBEAT_MS).await;
             if let Err(error) = self.heartbeat().await {
                 tracing::warn!(code = error.code(), "the heartbeat could not be written: {error}");
             }
@@ -444,6 +461,7 @@ impl Engine {
             settings: parts.settings,
             windows: Mutex::default(),
             registered: AtomicBool::new(false),
+            beaten_ms: AtomicI64::new(i64::MIN),
             running: Mutex::new(HashMap::new()),
             sessions: Mutex::new(HashMap::new()),
             closing: Closing::default(),
@@ -577,7 +595,10 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn while_beating<T>(&self, work: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
+    pub(crate) async fn while_beating<T>(
+        &self,
+        work: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
         let _work = self.inner.closing.work();
         self.inner.register().await?;
         let beat = self.inner.beat();
@@ -588,7 +609,7 @@ impl Engine {
         }
     }
 
-    async fn run_until_over(
+    pub(crate) async fn run_until_over(
         &self,
         conversation: &ConversationId,
         admission: &AdmissionId,
@@ -736,6 +757,8 @@ impl Engine {
             id,
             admission,
             stop,
+            pulse: Pulse::new(inner.clock.clone()),
+            lease: LeaseTime::from_now(begun_ms, settings.lease_ttl_ms),
             session: None,
             tools: None,
             system: bytes::Bytes::new(),

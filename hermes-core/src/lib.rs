@@ -60,6 +60,7 @@ mod title;
 mod tokens;
 mod trail;
 mod turn;
+mod watchdog;
 
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -70,7 +71,7 @@ pub use clock::TokioClock;
 pub use compress::{
     CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
 };
-pub use delegate::{CHILD_SOURCE, DelegationSettings};
+pub use delegate::{CHILD_SOURCE, DelegationSettings, delegate_tool};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};

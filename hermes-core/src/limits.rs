@@ -93,6 +93,12 @@ pub const CHILD_SUMMARY_MAX_CHARS: usize = 24_000;
 pub const GOAL_MAX_CHARS: usize = 16_000;
 /// Longest context of a task (tools reference, 10).
 pub const TASK_CONTEXT_MAX_CHARS: usize = 32_000;
+/// Children that one look for work in the background sees, the last active ones.
+pub const CHILDREN_LOOKED_AT_MAX: usize = 100;
+/// A child that is over is looked at for so long after its last row: its delegation may not have ended yet.
+pub const CHILD_LOOK_BACK_MS: u64 = 600_000;
+/// Inputs with results of children that one engine runs at once.
+pub const BACKGROUND_PARENTS_MAX: usize = 16;
 /// Times that a parent goes on with a child of which a write has failed.
 pub const CHILD_RECOVERIES_MAX: u32 = 1;
 /// Calls over such a cap that are answered before the turn ends.
@@ -171,6 +177,18 @@ pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 
+/// Silence of a turn after which it is stopped (`agent.turn_liveness.timeout_s`, 600 s).
+pub const LIVENESS_TIMEOUT_MS: u64 = 600_000;
+/// Time between two looks at whether a turn gets on (`agent.turn_liveness.poll_s`, 15 s).
+pub const LIVENESS_POLL_MS: u64 = 15_000;
+/// How many polls pass between two looks before it is certain that the host slept.
+pub const LIVENESS_JUMP_POLLS: u64 = 4;
+/// Time after its own limit in which a call or a wait may end: what it started is ended, its result is put away.
+pub const LIVENESS_MARGIN_MS: u64 = 30_000;
+/// Time in which a turn ends after a hard stop, its deadline among them: calls are ended, the tail and the end are
+/// stored, if need be at a locked database. What takes longer is given up.
+pub const TURN_STOP_GRACE_MS: u64 = 75_000;
+
 /// Time for turns that were stopped to settle before their process ends without them.
 pub const WIND_DOWN_GRACE_MS: u64 = 60_000;
 
@@ -184,6 +202,10 @@ const _: () = assert!(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX < hermes_store::
 const _: () = assert!(GENERATED_TITLE_MAX_CHARS <= hermes_store::limits::TITLE_MAX_CHARS);
 const _: () = assert!(GENERATED_TITLE_MAX_CHARS <= TITLE_ANSWER_MAX_CHARS);
 const _: () = assert!(BACKOFF_BASE_MS <= BACKOFF_CAP_MS);
+const _: () = assert!(LIVENESS_POLL_MS * LIVENESS_JUMP_POLLS * 2 <= LIVENESS_TIMEOUT_MS);
+const _: () = assert!(TURN_STOP_GRACE_MS > hermes_store::limits::SQLITE_BUSY_MS);
+// Who stops renewing leaves the lease to others before they give up waiting for it.
+const _: () = assert!(TURN_STOP_GRACE_MS + hermes_store::limits::LEASE_TTL_MS < hermes_store::limits::LEASE_WAIT_MS);
 const _: () = assert!(CHILDREN_AT_ONCE_MAX <= SUBAGENTS_PER_TURN_MAX as usize);
 const _: () = assert!(CONTEXT_FILES_MIN_CHARS <= CONTEXT_FILES_MAX_CHARS);
 const _: () = assert!(INPUT_MAX_BYTES <= hermes_store::limits::PAYLOAD_MAX_BYTES);

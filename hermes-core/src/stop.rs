@@ -21,6 +21,11 @@ pub(crate) enum Cause {
     Asked(Stopper),
     LeaseLost,
     Deadline,
+    /// The watchdog: nothing moved for so long, since the last sign of life.
+    Wedged {
+        quiet_ms: u64,
+        last: &'static str,
+    },
 }
 
 impl Cause {
@@ -30,6 +35,7 @@ impl Cause {
             Self::Asked(Stopper::Shutdown) => EndReason::StoppedByShutdown,
             Self::LeaseLost => EndReason::LeaseLost,
             Self::Deadline => EndReason::DeadlineExceeded,
+            Self::Wedged { .. } => EndReason::LivenessLost,
         }
     }
 }

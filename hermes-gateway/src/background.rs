@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use hermes_core::Engine;
 use hermes_store::Store;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::{housekeeping, indexer};
+use crate::{delegations, housekeeping, indexer};
 
 /// The tasks of one gateway beside its turns. They end when it is dropped, and are waited for in [`Background::end`].
 #[derive(Debug, Default)]
@@ -21,6 +22,11 @@ impl Background {
     pub(crate) fn begin(&self, store: &Arc<dyn Store>, committed: &Arc<Notify>) {
         self.spawn(indexer::run(store.clone(), committed.clone(), indexer::Pace::default()));
         self.spawn(housekeeping::run(store.clone(), housekeeping::Rhythm::default()));
+    }
+
+    /// Begins to run tasks that conversations give away in the background: to be called once, when there is an engine.
+    pub(crate) fn run_delegations(&self, engine: Engine) {
+        self.spawn(delegations::run(engine));
     }
 
     /// A task that goes on until it is told to stop. It is dropped where it waits: its writes are transactions.

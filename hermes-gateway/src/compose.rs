@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hermes_core::{Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
+use hermes_core::{Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -25,7 +25,7 @@ use tokio::sync::OnceCell;
 use crate::allow_list::FileAllowList;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous};
+use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
 use crate::doctor;
 use crate::hub::{Hub, HubPeople};
 use crate::model::{self, Choice, Known, ModelFlags};
@@ -54,6 +54,9 @@ pub struct Overrides {
     pub source: String,
     /// Whether inputs of other processes are run too (a gateway), or only those of this one (a program with a screen).
     pub serves_all: bool,
+    /// Whether conversations get titles, and tasks may be given away in the background: only where the program stays after
+    /// an answer is there time for them.
+    pub titles: bool,
 }
 
 /// How a gateway is started.
@@ -112,7 +115,10 @@ impl Parts {
             choice = model::choose(&flags, known, Some(&local));
         }
         let choice = choice.map(|found| found.unwrap_or_else(Choice::practice));
-        let registry = Arc::new(ToolRegistry::with_builtins());
+        let mut registry = ToolRegistry::with_builtins();
+        let registered = registry.register(hermes_core::delegate_tool(&config.delegation));
+        registered.map_err(|error| wrong("HM3001", error.to_string()))?;
+        let registry = Arc::new(registry);
         let (enabled, disabled) = toolsets(&config, launch.overrides.toolsets.as_ref());
         let selection =
             registry.selection(Some(&enabled), &disabled).map_err(|error| wrong("HM3003", error.to_string()))?;
@@ -243,14 +249,16 @@ impl Parts {
                 .config
                 .context_file_max_chars
                 .map(|chars| usize::try_from(chars).unwrap_or(usize::MAX)),
+            titles: self.overrides.titles && self.config.auxiliary.titles && !choice.is_practice(),
+            delegation: Some(self.config.delegation.clone()),
             ..EngineSettings::default()
         };
-        Ok(Engine::new(EngineParts {
+        let engine = Engine::new(EngineParts {
             store,
             model,
             // `fallback_providers` of the configuration is not read yet.
             fallbacks: Vec::new(),
-            auxiliary: hermes_core::Auxiliary::default(),
+            auxiliary: self.auxiliary(choice),
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),
@@ -267,7 +275,32 @@ impl Parts {
             owner,
             context: Arc::new(SummaryEngine::new(settings.compression.clone())),
             settings,
-        }))
+        });
+        if self.overrides.titles {
+            self.background.run_delegations(engine.clone());
+        }
+        Ok(engine)
+    }
+
+    /// The models of tasks beside the turn. A home of the Python program may name providers that only that one has: such a
+    /// task asks the turn's model, which works.
+    fn auxiliary(&self, main: &Choice) -> Auxiliary {
+        let known = Known { config: &self.config, keys: &self.keys, profiles: &self.profiles };
+        let of = |task: &str, wanted: &TaskModel| {
+            let choice = model::choose_for_task(wanted, main, known)?;
+            match choice.and_then(|choice| self.build_model(&choice)) {
+                Ok(model) => Some(model),
+                Err(error) => {
+                    tracing::warn!(code = error.code, "auxiliary.{task} is not used: {}", error.message);
+                    None
+                }
+            }
+        };
+        let config = &self.config.auxiliary;
+        Auxiliary {
+            compression: of("compression", &config.compression),
+            title: of("title_generation", &config.title).filter(|_| config.titles),
+        }
     }
 
     fn build_model(&self, choice: &Choice) -> Result<Arc<dyn ChatModel>, RpcError> {

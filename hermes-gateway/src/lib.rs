@@ -9,6 +9,7 @@ mod background;
 mod care;
 mod clock;
 mod compose;
+mod delegations;
 pub mod config;
 mod doctor;
 mod housekeeping;

@@ -5,7 +5,7 @@ use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profi
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
-use crate::config::{Config, Env, Keys, Lookup, ProviderConfig};
+use crate::config::{Config, Env, Keys, Lookup, ProviderConfig, TaskModel};
 use crate::protocol::RpcError;
 
 /// The one wire that this program speaks.
@@ -131,6 +131,28 @@ pub(crate) fn choose(
         )),
         None => Ok(Some(Choice::practice())),
     }
+}
+
+/// The model of a task beside the turn; `None` when it has none of its own. One that is named without a provider is the
+/// chosen provider's.
+pub(crate) fn choose_for_task(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
+    if !wanted.is_named() {
+        return None;
+    }
+    let same = wanted.model.as_deref().is_none_or(|model| model == main.model);
+    let Some(provider) = &wanted.provider else {
+        let model = wanted.model.clone().unwrap_or_else(|| main.model.clone());
+        // What is known of one model's window says nothing of another's.
+        let context_window = main.context_window.filter(|_| same);
+        return (!main.is_practice()).then(|| Ok(Choice { model, context_window, ..main.clone() }));
+    };
+    let flags = ModelFlags { model: wanted.model.clone(), provider: Some(provider.clone()) };
+    let chosen = choose(&flags, known, Some(&[])).and_then(|choice| {
+        choice.ok_or_else(|| wrong("HM0208", format!("provider {provider:?} has no address; set one in providers")))
+    });
+    // It has no language: what it wrote would stand for something.
+    let chosen = Some(chosen).filter(|chosen| !chosen.as_ref().is_ok_and(Choice::is_practice))?;
+    Some(chosen.map(|choice| Choice { context_window: choice.context_window.filter(|_| same), ..choice }))
 }
 
 /// The host of an address, without its port.
@@ -391,6 +413,35 @@ mod tests {
         assert_eq!(run("", (None, None), &[], Some(&server)), "ollama/small http://127.0.0.1:11434/v1 ");
         assert!(run("", (None, None), &[], Some(&[])).starts_with("practice/practice"));
         assert!(run("", (None, Some("practice")), &both, None).starts_with("practice/practice"));
+    }
+
+    #[test]
+    fn a_task_has_the_model_that_it_is_given_and_its_provider_s_key() {
+        let yaml = "model: {provider: groq, default: big, context_length: 9000}\nproviders: {groq: {api_key: sk-groq}}";
+        let config = Config::parse(Path::new("/h/config.yaml"), yaml).unwrap();
+        let profiles = Profiles::bundled().unwrap();
+        let vars = [("OPENAI_API_KEY".to_owned(), "sk-9f8a7b6c5d".to_owned())].into();
+        let env = Env { vars, user_home: None, cwd: "/".into() };
+        let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+        let known = Known { config: &config, keys: &keys, profiles: &profiles };
+        let main = choose(&ModelFlags::default(), known, None).unwrap().unwrap();
+        let of = |provider: Option<&str>, model: Option<&str>| {
+            let wanted = TaskModel { provider: provider.map(str::to_owned), model: model.map(str::to_owned) };
+            match choose_for_task(&wanted, &main, known) {
+                None => "none".to_owned(),
+                Some(Err(error)) => error.code,
+                Some(Ok(choice)) => {
+                    format!("{}/{} {:?} {}", choice.provider, choice.model, choice.context_window, choice.key_source)
+                }
+            }
+        };
+        assert_eq!(of(None, None), "none");
+        assert_eq!(of(None, Some("small")), "groq/small None providers.groq.api_key in config.yaml");
+        assert_eq!(of(Some("groq"), Some("big")), "groq/big Some(9000) providers.groq.api_key in config.yaml");
+        // Another provider gets its own key, and no model of the first one.
+        assert!(of(Some("openai"), Some("mini")).starts_with("openai/mini None OPENAI_API_KEY"));
+        assert_eq!(of(Some("anthropic-of-nobody"), None), "HM0207");
+        assert_eq!(of(Some("practice"), None), "none");
     }
 
     #[test]

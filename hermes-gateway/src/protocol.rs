@@ -4,7 +4,7 @@
 //! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
 
 // A client needs no other crate of the workspace: what the messages are made of is here too.
-pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Stopper, TurnError, TurnResult};
+pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Shortened, Stopper, TurnError, TurnResult};
 pub use hermes_store::sqlite::RestoreReport;
 pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
 pub use hermes_store::transfer::python::ImportReport;
@@ -49,6 +49,9 @@ pub enum Request {
     /// Takes the last undo back, when nothing was written since.
     #[serde(rename = "session/redo")]
     SessionRedo(SessionRefParams),
+    /// Shortens the history that the model sees, now. Answered when it is done; `turn/interrupt` stops it.
+    #[serde(rename = "session/compress")]
+    SessionCompress(SessionCompressParams),
     /// Makes a new conversation that begins with what this one's model sees.
     #[serde(rename = "session/branch")]
     SessionBranch(SessionBranchParams),
@@ -134,6 +137,8 @@ pub enum Response {
         /// Rows that are back.
         rows: u64,
     },
+    /// Of `session/compress`.
+    Compressed(Shortened),
     /// Of `session/branch`.
     Branched {
         /// The new conversation.
@@ -399,6 +404,16 @@ pub struct SessionUndoResponse {
     pub rows: u64,
     /// The input that was undone, to be sent again or changed.
     pub text: String,
+}
+
+/// Params of `session/compress`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCompressParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// What the notes in place of the earlier part are to be about (at most 4,096 bytes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
 }
 
 /// Params of `session/branch`.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hermes_core::{Engine, EngineError, Input, Interrupt, Stopper, Submission, TurnResult};
+use hermes_core::{EndReason, Engine, EngineError, Input, Interrupt, Stopper, Submission, TurnResult};
 use hermes_store::{AdmissionId, ConversationId, Receipt, StoreError};
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::TaskTracker;
@@ -125,6 +125,11 @@ impl Caller {
                 let running = shared.interrupt(&params.conversation).await?;
                 Ok(Response::Interrupted { running })
             }
+            Request::SessionCompress(params) => {
+                let engine = shared.parts.engine().await?;
+                let done = engine.compress(&params.conversation, params.focus.as_deref()).await;
+                done.map(Response::Compressed).map_err(|error| engine_error(&error))
+            }
             Request::TurnResume(params) => {
                 let engine = shared.parts.engine().await?;
                 let result = engine.drain(&params.conversation).await.map_err(|error| engine_error(&error))?;
@@ -188,8 +193,13 @@ impl Shared {
         self.tasks.spawn(async move {
             let result = engine.run_until(&receipt.conversation, &receipt.admission).await;
             shared.works().remove(&receipt.admission);
+            let is_answered = result.as_ref().is_ok_and(|result| result.reason == EndReason::Answered);
             // Nobody may be waiting; the transcript has the answer.
             let _ = done.send(Some(result.map_err(|error| engine_error(&error))));
+            // Behind the answer: whoever waits for that does not wait for a title.
+            if is_answered && let Err(error) = engine.title(&receipt.conversation).await {
+                tracing::warn!(code = error.code(), "no title could be given: {error}");
+            }
         });
         work
     }

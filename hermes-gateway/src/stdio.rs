@@ -48,6 +48,7 @@ pub const METHODS: &[&str] = &[
     "session/flags",
     "session/undo",
     "session/redo",
+    "session/compress",
     "session/branch",
     "session/prune",
     "session/delete",

@@ -15,8 +15,17 @@ pub(crate) struct Toolset {
 }
 
 /// The tools that every full surface has.
-const CORE: &[&str] =
-    &["terminal", "process_manage", "read_file", "write_file", "patch", "search_files", "todo_list", "clarify"];
+const CORE: &[&str] = &[
+    "terminal",
+    "process_manage",
+    "read_file",
+    "write_file",
+    "patch",
+    "search_files",
+    "todo_list",
+    "clarify",
+    "delegate_task",
+];
 
 const fn elementary(name: &'static str, tools: &'static [&'static str]) -> Toolset {
     Toolset { name, tools, includes: &[], bundle: false }
@@ -36,17 +45,37 @@ pub(crate) const TOOLSETS: &[Toolset] = &[
     elementary("file", &["read_file", "write_file", "patch", "search_files"]),
     elementary("todo", &["todo_list"]),
     elementary("clarify", &["clarify"]),
+    // The tool is the engine's own (`hermes_core::delegate_tool`).
+    elementary("delegation", &["delegate_task"]),
     // `web`, `vision` and `image_gen` join it when they exist: nothing that changes this machine.
     composite("safe", &["todo_list", "clarify"], &[]),
     composite("debugging", &["terminal", "process_manage"], &["file"]),
     bundle("coding", CORE),
     bundle(
         "hermes-acp",
-        &["terminal", "process_manage", "read_file", "write_file", "patch", "search_files", "todo_list"],
+        &[
+            "terminal",
+            "process_manage",
+            "read_file",
+            "write_file",
+            "patch",
+            "search_files",
+            "todo_list",
+            "delegate_task",
+        ],
     ),
     bundle(
         "hermes-api-server",
-        &["terminal", "process_manage", "read_file", "write_file", "patch", "search_files", "todo_list"],
+        &[
+            "terminal",
+            "process_manage",
+            "read_file",
+            "write_file",
+            "patch",
+            "search_files",
+            "todo_list",
+            "delegate_task",
+        ],
     ),
     // An untrusted input surface: nothing that touches this machine.
     bundle("hermes-webhook", &["clarify"]),
@@ -78,7 +107,6 @@ pub const TOOLSETS_WITHOUT_TOOLS: &[&str] = &[
     "connections",
     "context_engine",
     "cronjob",
-    "delegation",
     "desktop_ui",
     "discord",
     "discord_admin",

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
     ConversationId, ConversationSummary, PruneStep, Request, Response, Role, SearchOrder, SessionBranchParams,
-    SessionExportParams, SessionFlagsParams, SessionPruneParams, SessionRefParams, SessionReindexParams,
-    SessionRenameParams, SessionSearchParams, SessionShowParams, SessionUndoParams,
+    SessionCompressParams, SessionExportParams, SessionFlagsParams, SessionPruneParams, SessionRefParams,
+    SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams, SessionUndoParams,
 };
 
 use crate::context::Context;
@@ -115,6 +115,15 @@ enum What {
         /// Its title
         #[arg(long)]
         title: Option<String>,
+    },
+    /// Shorten what the model sees of a session: notes take the place of the earlier part. You still see all of it
+    Compress {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// What the notes are to be about
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+        focus: Option<String>,
     },
     /// Undo the last inputs with all that came of them in the session (not what tools did)
     Undo {
@@ -239,7 +248,8 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
         return Err(Fault::Usage("there is no terminal to ask on; --yes deletes without asking".to_owned()));
     }
     let select = context.session.select.clone();
-    context.ask(&select, false, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
+    let needs_model = matches!(args.what, What::Compress { .. });
+    context.ask(&select, needs_model, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
 }
 
 /// Builds the index part by part: each is one transaction, and an interruption loses none of them.
@@ -308,6 +318,16 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             let new =
                 request!(link, Request::SessionBranch(params), Response::Branched { conversation } => conversation)?;
             writeln!(out, "{new}")?;
+        }
+        What::Compress { name, focus } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            let params = SessionCompressParams { conversation, focus };
+            let done = request!(link, Request::SessionCompress(params), Response::Compressed(done) => done)?;
+            if context.json {
+                context.write_json(out, &done)?;
+            } else {
+                writeln!(out, "About {} tokens are now {} ({} rows).", done.before, done.after, done.rows)?;
+            }
         }
         What::Undo { name, turns } => {
             let conversation = link.find_exactly(&name).await?.id;

@@ -1,6 +1,8 @@
 //! Session commands against a scripted gateway.
 
-use hermes_gateway::protocol::{ConversationId, Row, RpcError, SessionResolveResponse, SessionShowResponse};
+use hermes_gateway::protocol::{
+    ConversationId, Row, RpcError, SessionId, SessionResolveResponse, SessionShowResponse, Shortened,
+};
 
 use super::*;
 use crate::args::SessionArgs;
@@ -31,6 +33,12 @@ fn gateway(rows: usize) -> (Scripted, Link) {
             })))
         }
         Request::SessionRename(params) => now(Response::Renamed { title: params.title }),
+        Request::SessionCompress(_) => now(Response::Compressed(Shortened {
+            session: SessionId::parse("c1-2").unwrap(),
+            before: 9_000,
+            after: 1_200,
+            rows: 14,
+        })),
         Request::SessionList(_) => now(Response::Sessions(vec![summary("c1", Some("Old"))])),
         _ => now(Response::Deleted),
     })
@@ -89,6 +97,16 @@ async fn deleting_with_yes_deletes_what_was_resolved() {
     assert_eq!((exit.unwrap(), text.as_str()), (Exit::Answered, "Deleted c1\n"));
     let conversation = ConversationId::parse("c1").unwrap();
     assert!(requests.contains(&Request::SessionDelete(SessionRefParams { conversation })));
+}
+
+#[tokio::test]
+async fn a_compression_says_what_it_brought_and_carries_its_focus() {
+    let what = What::Compress { name: "c1".into(), focus: Some("the numbers".into()) };
+    let (exit, text, requests) = execute_text(what, 0).await;
+    assert_eq!((exit.unwrap(), text.as_str()), (Exit::Answered, "About 9000 tokens are now 1200 (14 rows).\n"));
+    let conversation = ConversationId::parse("c1").unwrap();
+    let params = SessionCompressParams { conversation, focus: Some("the numbers".into()) };
+    assert!(requests.contains(&Request::SessionCompress(params)));
 }
 
 #[test]

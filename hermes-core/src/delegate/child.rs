@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use hermes_store::limits::{DELEGATION_RESULT_MAX_BYTES, DELEGATION_TASK_MAX_BYTES};
+use hermes_store::limits::{DELEGATION_RESULT_MAX_BYTES, DELEGATION_TASK_MAX_BYTES, PAGE_MAX_ROWS};
 use hermes_store::{
     AdmissionOutcome, AdmissionStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, DelegationEnd, DelegationOutcome,
     DelegationRecord, Fence, Intent, NewAdmission, NewConversation, NewDelegation, Receipt, StoreError, TurnId,
@@ -140,6 +140,37 @@ impl Desk {
         };
         let dispatch = || inner.store.dispatch(&self.fence, &self.turn, new.clone());
         persist(inner.clock.as_ref(), dispatch).await.map_err(told)
+    }
+
+    /// Whether `count` tasks of a call may go to the background. What was given away before stays so.
+    ///
+    /// # Errors
+    /// What the model is told.
+    pub(super) async fn check_background(&self, call: &str, count: usize) -> Result<(), String> {
+        let inner = self.engine.inner();
+        let ids = ChildIds::of(call, 0).ok_or("the call has no usable id")?;
+        let all = inner.store.delegations(self.fence.conversation(), PAGE_MAX_ROWS).await;
+        let all = all.map_err(|error| format!("{}: {error}", error.code()))?;
+        if all.iter().any(|record| record.id == ids.delegation) {
+            return Ok(());
+        }
+        if !inner.children.are_run() {
+            return Err("nothing runs tasks in the background here; call it without `background`".to_owned());
+        }
+        let parent = self.fence.conversation();
+        let open = all.iter().filter(|record| record.parent == *parent && !record.state.is_over()).count();
+        let max = self.settings.max_concurrent_children;
+        match open + count > max {
+            true => {
+                Err(format!("{open} tasks of this conversation are at work, and at most {max} may be; wait for them"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Says that a task waits in the background.
+    pub(super) fn wake_background(&self) {
+        self.engine.inner().children.wake.notify_one();
     }
 
     /// Has a child worked on. `None` comes back when its end could not be stored.
@@ -395,11 +426,17 @@ impl Turn<'_> {
             available.retain(|tool| !is_kept_from_children(tool.spec()) && child.tools.contains(&tool.spec().name));
         }
         let depth = self.child.as_ref().map_or(0, |child| child.depth);
+        let child_may_delegate = self.child.as_ref().is_some_and(|child| child.tools.iter().any(|name| name == TOOL));
         let is_allowed = |settings: &DelegationSettings| {
             depth < settings.max_spawn_depth
                 && self.child.as_ref().is_none_or(|child| child.tools.iter().any(|name| name == TOOL))
         };
-        let Some(settings) = self.engine.settings.delegation.clone().filter(is_allowed) else { return available };
+        // A host that registers the tool selects it like any other; else the setting alone offers it.
+        let registered = host.registry.get(TOOL).is_some();
+        let selected = available.iter().any(|tool| tool.spec().name == TOOL) || child_may_delegate;
+        available.retain(|tool| tool.spec().name != TOOL);
+        let settings = self.engine.settings.delegation.clone().filter(|_| selected || !registered);
+        let Some(settings) = settings.filter(is_allowed) else { return available };
         let mut tools: Vec<String> = available
             .iter()
             .map(|tool| tool.spec())

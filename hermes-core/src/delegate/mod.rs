@@ -8,24 +8,29 @@
 //! |---|---|
 //! | `tool` | `delegate_task`: reads the call, dispatches the children, words their results for the model |
 //! | `child` | runs the children of a turn beside its calls, stops them with it, stores their ends, takes the results |
+//! | `background` | runs the children that no turn waits for, and brings their results to their parents |
 //!
 //! What a child may do is written in the payload of its input ([`ChildTask`]), not in the memory of its parent's
 //! process: whoever recovers a child gives it the same tools.
 
+mod background;
 mod child;
 mod tool;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hermes_store::{AdmissionId, AdmissionRecord, CallId, ConversationId, DelegationId, PromptHash, TurnId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::event::{Event, EventKind};
 use crate::input::Input;
 use crate::limits;
 
 pub(crate) use child::Desk;
+pub use tool::delegate_tool;
 pub(crate) use tool::{DelegateTool, is_kept_from_children};
 
 /// The source of conversations that are children.
@@ -89,7 +94,7 @@ impl ChildIds {
         let plain = format!("{call}.{number}");
         let text = match CallId::parse(&plain) {
             Ok(_) => plain,
-            Err(_) => format!("task-{}", PromptHash::of(plain.as_bytes()).as_str()),
+            Err(_) => digest(&plain),
         };
         Some(Self {
             delegation: DelegationId::parse(&text).ok()?,
@@ -97,6 +102,16 @@ impl ChildIds {
             input: AdmissionId::parse(&text).ok()?,
         })
     }
+}
+
+/// The id of the input that brings a result to its parent.
+fn result_id(delegation: &DelegationId) -> Option<AdmissionId> {
+    let plain = format!("{delegation}.result");
+    AdmissionId::parse(&plain).or_else(|_| AdmissionId::parse(&digest(&plain))).ok()
+}
+
+fn digest(text: &str) -> String {
+    format!("task-{}", PromptHash::of(text.as_bytes()).as_str())
 }
 
 /// Where the events of a child are shown too.
@@ -112,6 +127,10 @@ pub(crate) struct Under {
 pub(crate) struct Children {
     /// By child. Held for map operations only, never over an await.
     under: Mutex<HashMap<ConversationId, Under>>,
+    /// A task was given away in the background.
+    wake: Notify,
+    /// How many run such tasks.
+    drivers: AtomicUsize,
 }
 
 impl Children {

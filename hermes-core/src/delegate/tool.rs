@@ -52,50 +52,77 @@ impl Task {
     }
 }
 
+/// The tool as a host registers it, so that it can be selected and listed like any other. A turn of an engine with
+/// [`EngineSettings::delegation`](crate::EngineSettings::delegation) has its own in place of it.
+#[must_use]
+pub fn delegate_tool(settings: &DelegationSettings) -> Arc<dyn Tool> {
+    Arc::new(DelegateTool { spec: spec(settings), desk: None })
+}
+
 /// The tool of one turn.
 pub(crate) struct DelegateTool {
     spec: ToolSpec,
-    desk: Arc<Desk>,
+    /// None in the one that a host registers.
+    desk: Option<Arc<Desk>>,
 }
 
 impl DelegateTool {
     pub(crate) fn new(settings: &DelegationSettings, desk: Arc<Desk>) -> Self {
-        Self { spec: spec(settings), desk }
+        Self { spec: spec(settings), desk: Some(desk) }
     }
 
     async fn run(&self, call: &Call, cx: &ToolContext) -> Result<CallReport, String> {
-        let tasks = read(&call.arguments, self.desk.settings.max_concurrent_children)?;
+        let desk = self.desk.as_ref().ok_or("tasks cannot be given away here")?;
+        let tasks = read(&call.arguments, desk.settings.max_concurrent_children)?;
         let background = call.arguments["background"].as_bool().unwrap_or(false);
         if background {
-            return Err("nothing runs tasks in the background here; call it without `background`".to_owned());
+            return in_background(desk, call, &tasks).await;
         }
         let mut waits = Vec::with_capacity(tasks.len());
         for (number, task) in tasks.iter().enumerate() {
-            let record = self.desk.dispatch(&call.id, number, task, background).await?;
-            waits.push(self.desk.hand_in(record, cx.cancel.clone()));
+            let record = desk.dispatch(&call.id, number, task, background).await?;
+            waits.push(desk.hand_in(record, cx.cancel.clone()));
         }
         let entries = join_all(waits).await;
-        Ok(self.told(&entries))
+        Ok(told(&entries, desk.settings.max_summary_chars))
     }
+}
 
-    /// The results in the order of the tasks.
-    fn told(&self, entries: &[Option<Entry>]) -> CallReport {
-        let max = self.desk.settings.max_summary_chars;
-        let results: Vec<Value> =
-            entries.iter().enumerate().map(|(at, entry)| worded(at, entry.as_ref(), max)).collect();
-        let count = |state| entries.iter().flatten().filter(|entry| entry.record.state == state).count();
-        let completed = count(DelegationState::Completed);
-        let outcome = match completed {
-            0 if count(DelegationState::Cancelled) > 0 => CallOutcome::Interrupted,
-            0 => CallOutcome::Failed,
-            _ => CallOutcome::Ok,
-        };
-        let mut report = CallReport::new(outcome, json!({ "results": results }).to_string());
-        report.summary = format!("{completed} of {} tasks done", entries.len());
-        let ids: Vec<&str> = entries.iter().flatten().map(|entry| entry.record.id.as_str()).collect();
-        report.meta = Some(json!({ "delegations": ids }));
-        report
+async fn in_background(desk: &Desk, call: &Call, tasks: &[Task]) -> Result<CallReport, String> {
+    desk.check_background(&call.id, tasks.len()).await?;
+    let mut dispatched = Vec::with_capacity(tasks.len());
+    for (number, task) in tasks.iter().enumerate() {
+        dispatched.push(desk.dispatch(&call.id, number, task, true).await?);
     }
+    desk.wake_background();
+    let told: Vec<Value> = dispatched
+        .iter()
+        .enumerate()
+        .map(|(at, record)| json!({"task_index": at, "status": "dispatched", "conversation": record.child.as_str()}))
+        .collect();
+    let note = "Go on with something else, or answer. Each result comes later as an input of its own.";
+    let mut report = CallReport::new(CallOutcome::Ok, json!({ "results": told, "note": note }).to_string());
+    report.summary = format!("{} tasks in the background", dispatched.len());
+    let ids: Vec<&str> = dispatched.iter().map(|record| record.id.as_str()).collect();
+    report.meta = Some(json!({ "delegations": ids }));
+    Ok(report)
+}
+
+/// The results in the order of the tasks.
+fn told(entries: &[Option<Entry>], max: usize) -> CallReport {
+    let results: Vec<Value> = entries.iter().enumerate().map(|(at, entry)| worded(at, entry.as_ref(), max)).collect();
+    let count = |state| entries.iter().flatten().filter(|entry| entry.record.state == state).count();
+    let completed = count(DelegationState::Completed);
+    let outcome = match completed {
+        0 if count(DelegationState::Cancelled) > 0 => CallOutcome::Interrupted,
+        0 => CallOutcome::Failed,
+        _ => CallOutcome::Ok,
+    };
+    let mut report = CallReport::new(outcome, json!({ "results": results }).to_string());
+    report.summary = format!("{completed} of {} tasks done", entries.len());
+    let ids: Vec<&str> = entries.iter().flatten().map(|entry| entry.record.id.as_str()).collect();
+    report.meta = Some(json!({ "delegations": ids }));
+    report
 }
 
 fn worded(at: usize, entry: Option<&Entry>, max_chars: usize) -> Value {

@@ -25,10 +25,12 @@ use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
 use crate::event::{Event, EventKind};
+use crate::limits::{AUXILIARY_ROUTES_MAX, SUMMARY_TIMEOUT_MS};
 use crate::persist::persist;
 use crate::stop::StopSignal;
 use crate::tokens::{self, Anchor, Load};
 use crate::turn::{Ending, Turn};
+use crate::watchdog::Patience;
 
 /// Why a history is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +91,10 @@ impl Turn<'_> {
             failures: self.compressions,
             used: Vec::new(),
         };
+        // The notes have a time of their own.
+        let waiting = self.pulse.wait(Patience::Ms(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX));
         let came = work.shorten(wanted).await;
+        drop(waiting);
         for delta in std::mem::take(&mut work.used) {
             self.api_calls += 1;
             self.add_usage(&delta);

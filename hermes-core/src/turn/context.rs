@@ -22,6 +22,7 @@ use crate::recovery::Recovery;
 use crate::shown::Shown;
 use crate::trail::Trail;
 use crate::turn::{Ending, Turn, TurnTools};
+use crate::watchdog::Sign;
 
 impl Turn<'_> {
     /// Opens or reopens the session, writes the user's row, deals with calls that a crash left open, and loads the
@@ -47,8 +48,8 @@ impl Turn<'_> {
                 scope: host.scope.clone(),
                 session: tool_session,
                 cancel: self.stop.hard().clone(),
-                approver: self.approver(),
-                clarifier: self.clarifier(),
+                approver: self.pulse.approver(self.approver()),
+                clarifier: self.pulse.clarifier(self.clarifier()),
                 progress: Arc::new(|_| {}),
             },
             is_new,
@@ -222,7 +223,9 @@ impl Turn<'_> {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        self.store(persist(self.engine.clock.as_ref(), write).await)
+        let written = self.store(persist(self.engine.clock.as_ref(), write).await)?;
+        self.pulse.stamp(Sign::Write);
+        Ok(written)
     }
 
     /// Turns a failure of the store into the end of the turn.

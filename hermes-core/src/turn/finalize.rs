@@ -4,9 +4,11 @@ use hermes_store::{
     ApiContent, MessageId, MessageKind, MessagePage, NewMessage, Role, StoreError, StoredMessage, TurnEnd, View,
 };
 
-use crate::end::{EndReason, TurnResult};
+use crate::end::{EndReason, Stopper, TurnError, TurnResult};
 use crate::event::EventKind;
+use crate::limits::TURN_STOP_GRACE_MS;
 use crate::persist::persist;
+use crate::stop::Cause;
 use crate::trail::Trail;
 use crate::turn::{Ending, Tail, Turn};
 
@@ -27,6 +29,10 @@ impl Turn<'_> {
                 after_failed_close(ending, &error)
             }
         };
+        self.report(ending)
+    }
+
+    fn report(&self, ending: Ending) -> TurnResult {
         let result = TurnResult {
             conversation: self.fence.conversation().clone(),
             session: self.session.clone(),
@@ -41,6 +47,24 @@ impl Turn<'_> {
         };
         self.emit(EventKind::TurnEnded { result: Box::new(result.clone()) });
         result
+    }
+
+    /// The result of a turn that did not end after it was stopped. It stays open, under a lease that nobody renews: the
+    /// next owner finds in the journal what became of it.
+    pub(crate) fn given_up(&self) -> TurnResult {
+        let cause = self.stop.cause().unwrap_or(Cause::Asked(Stopper::User));
+        let mut ending = Ending::stopped(cause, String::new());
+        let why = ending.error.take().map_or_else(|| "the turn was stopped".to_owned(), |error| error.message);
+        ending.error = Some(TurnError {
+            code: ending.reason.code().unwrap_or("HM4023").to_owned(),
+            message: format!(
+                "{why}; it did not end within {} seconds and was given up; the next turn of this conversation finds out \
+                 what became of it",
+                TURN_STOP_GRACE_MS / 1_000
+            ),
+            retryable: ending.reason.may_retry(),
+        });
+        self.report(ending)
     }
 
     /// The end could not be written: the turn stays open, and the next owner finds in the journal what became of it. It
@@ -137,6 +161,7 @@ pub(crate) fn boundary_text(reason: EndReason) -> String {
         EndReason::CrashInterrupted => "the program died while it was being worked on",
         EndReason::BudgetExhausted => "its limit on steps was reached",
         EndReason::DeadlineExceeded => "its time was over",
+        EndReason::LivenessLost => "it no longer got on, and the program stopped it",
         EndReason::RepetitionStopped => "the answer had begun to repeat itself without end, and nothing of it was kept",
         EndReason::EmptyResponse | EndReason::ThinkingExhausted => "no answer came",
         _ => "it failed",

@@ -22,6 +22,8 @@ mod round;
 
 pub use manual::Shortened;
 
+pub(crate) use keeper::LeaseTime;
+
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +42,7 @@ use crate::recovery::Recovery;
 use crate::shown::Shown;
 use crate::stop::{Cause, StopSignal};
 use crate::trail::Trail;
+use crate::watchdog::{self, Pulse};
 
 /// What the transcript still needs when a turn ends.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +112,7 @@ impl Ending {
         let reason = cause.reason();
         let error = reason.code().map(|code| TurnError {
             code: code.to_owned(),
-            message: stop_message(cause).to_owned(),
+            message: stop_message(cause),
             retryable: reason.may_retry(),
         });
         let tail = if partial.trim().is_empty() { Tail::Boundary } else { Tail::Partial(partial.clone()) };
@@ -117,14 +120,22 @@ impl Ending {
     }
 }
 
-fn stop_message(cause: Cause) -> &'static str {
-    match cause {
+fn stop_message(cause: Cause) -> String {
+    let text = match cause {
         Cause::Asked(_) => "the turn was stopped",
         Cause::LeaseLost => {
             "another process has taken this conversation over; this turn was ended without one more write"
         }
         Cause::Deadline => "the time for one turn (agent.run_budget_seconds) is over",
-    }
+        Cause::Wedged { quiet_ms, last } => {
+            return format!(
+                "the watchdog of this program stopped the turn: for {} seconds nothing of it moved; the last sign of life \
+                 was {last}",
+                quiet_ms / 1_000
+            );
+        }
+    };
+    text.to_owned()
 }
 
 /// The tools of a turn.
@@ -155,6 +166,10 @@ pub(crate) struct Turn<'e> {
     pub id: TurnId,
     pub admission: AdmissionRecord,
     pub stop: StopSignal,
+    /// Where its signs of life go.
+    pub pulse: Pulse,
+    /// Until when its lease stands by this process's own clock.
+    pub lease: LeaseTime,
     /// Set by the context phase.
     pub session: Option<SessionId>,
     pub tools: Option<TurnTools>,
@@ -194,19 +209,29 @@ pub(crate) struct Turn<'e> {
 impl Turn<'_> {
     /// Runs the turn from its input, or from where an earlier owner left it.
     pub(crate) async fn run(mut self: Box<Self>, open: Option<OpenTurn>) -> TurnResult {
-        let keeper = keeper::keep(self.engine, self.fence.clone(), self.stop.clone(), self.deadline_ms);
-        let work = async move {
-            let ending = match self.work(open).await {
-                Ok(ending) | Err(ending) => ending,
+        let (engine, stop, pulse, deadline_ms) = (self.engine, self.stop.clone(), self.pulse.clone(), self.deadline_ms);
+        let lease = self.lease.clone();
+        let keeper = keeper::keep(engine, self.fence.clone(), stop.clone(), Some(&lease));
+        let timeout_ms = engine.settings.liveness_timeout_ms;
+        let watchdog = watchdog::watch(engine.clock.as_ref(), &pulse, &stop, timeout_ms, deadline_ms);
+        let ended = {
+            let work = async {
+                let ending = match self.work(open).await {
+                    Ok(ending) | Err(ending) => ending,
+                };
+                self.finalize(ending).await
             };
-            self.finalize(ending).await
+            futures::pin_mut!(keeper, watchdog, work);
+            tokio::select! {
+                biased;
+                result = work => Some(result),
+                // What ignores even a hard stop is dropped here, with everything in it.
+                () = watchdog => None,
+                // The keeper never ends; it is dropped with the turn.
+                never = keeper => match never {},
+            }
         };
-        futures::pin_mut!(keeper, work);
-        // The keeper never ends; it is dropped with the turn.
-        match futures::future::select(work, keeper).await {
-            futures::future::Either::Left((result, _)) => result,
-            futures::future::Either::Right((never, _)) => match never {},
-        }
+        ended.unwrap_or_else(|| self.given_up())
     }
 
     async fn work(&mut self, open: Option<OpenTurn>) -> Result<Ending, Ending> {

@@ -16,6 +16,7 @@ use crate::tokens::Anchor;
 use crate::turn::compress::Trigger;
 use crate::turn::fallback::Asked;
 use crate::turn::{Ending, Turn};
+use crate::watchdog::{Patience, Sign};
 
 /// An answer, and what is known beside it.
 pub(crate) struct Answer {
@@ -48,9 +49,12 @@ impl Turn<'_> {
         let mut number = 0;
         loop {
             number += 1;
+            self.check_lease().await.map_err(|error| Ending::storage(&error))?;
             self.api_calls += 1;
             self.emit(EventKind::RequestStarted { number: self.api_calls, model: self.model_name() });
-            let error = match self.attempt(request, shown).await {
+            let attempt = self.attempt(request, shown).await;
+            self.pulse.stamp(Sign::Attempt);
+            let error = match attempt {
                 Ok(completion) => {
                     let silent = completion.text.trim().is_empty();
                     if let Some(input) = completion.usage.and_then(|usage| usage.input_total()) {
@@ -163,6 +167,9 @@ impl Turn<'_> {
                 () = stopped.cancelled() => return Err(Failure::Stopped),
                 delta = stream.next() => delta,
             };
+            if matches!(&delta, Some(Ok(delta)) if is_progress(delta)) {
+                self.pulse.stamp(Sign::Delta);
+            }
             match delta {
                 None => {
                     return Err(Failure::Provider(self.route(ProviderError::new(
@@ -257,6 +264,7 @@ impl Turn<'_> {
     /// Sleeps, unless the turn is stopped.
     pub(crate) async fn wait(&self, ms: u64) -> Result<(), ()> {
         let stopped = self.stop.soft().clone();
+        let _waiting = self.pulse.wait(Patience::Ms(ms));
         tokio::select! {
             biased;
             () = stopped.cancelled() => Err(()),
@@ -268,6 +276,16 @@ impl Turn<'_> {
     pub(crate) fn jitter(&self, number: u32) -> u64 {
         let seed = hermes_store::PromptHash::of(format!("{}/{number}", self.id).as_bytes());
         seed.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_001)
+    }
+}
+
+/// An empty piece is what some servers send to keep a connection open.
+fn is_progress(delta: &Delta) -> bool {
+    match delta {
+        Delta::Text(text) | Delta::Reasoning(text) => !text.is_empty(),
+        Delta::CallArguments { bytes, .. } => *bytes > 0,
+        Delta::CallStarted { .. } | Delta::Done(_) => true,
+        _ => false,
     }
 }
 

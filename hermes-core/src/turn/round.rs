@@ -7,6 +7,7 @@
 //! Two equal calls in one answer are both run: to poll twice or to send twice may be meant, and a call that vanished
 //! would leave the model with a result that it did not get (E13). What is not meant shows as a streak.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -27,6 +28,7 @@ use crate::shown::Shown;
 use crate::trail::Trail;
 use crate::turn::answer::carry;
 use crate::turn::{Ending, Turn};
+use crate::watchdog::{Patience, Sign, Waiting, patience_of};
 
 /// Characters of a provider's call id that are kept; longer ones are replaced (some wires allow no more than 64).
 const CALL_ID_MAX_CHARS: usize = 64;
@@ -213,7 +215,9 @@ impl Turn<'_> {
         notes: Vec<String>,
     ) -> Result<Settlements, Ending> {
         let Some(tools) = &self.tools else { return Err(broken("a round without tools".to_owned())) };
-        let journal = Journal::new(self, recorded, notes);
+        let batch_ms = self.engine.tools.executor.limits().batch_limit_ms;
+        let patience = prepared.iter().map(|ready| (ready.index, patience_of(ready, &tools.context, batch_ms)));
+        let journal = Journal::new(self, recorded, notes, patience.collect());
         if !prepared.is_empty() {
             let batch = BatchContext {
                 tool: tools.context.clone(),
@@ -250,6 +254,8 @@ fn replayed(recorded: &Round<Recorded>) -> hermes_providers::ChatMessage {
 struct Journal<'t> {
     turn: &'t Turn<'t>,
     calls: &'t [RecordedCall],
+    /// How long each call may be silent, by its place.
+    patience: HashMap<usize, Option<Patience>>,
     state: Mutex<JournalState>,
 }
 
@@ -260,16 +266,23 @@ struct JournalState {
     reports: Vec<Option<CallResult>>,
     /// What goes to the model with the next result.
     notes: Vec<String>,
+    /// Calls that run and may be silent, by their place.
+    running: HashMap<usize, Waiting>,
 }
 
 /// Proofs of stored results, and the results by place.
 pub(crate) type Settlements = (Vec<SettledCall>, Vec<Option<CallResult>>);
 
 impl<'t> Journal<'t> {
-    fn new(turn: &'t Turn<'t>, recorded: &'t Round<Recorded>, notes: Vec<String>) -> Self {
+    fn new(
+        turn: &'t Turn<'t>,
+        recorded: &'t Round<Recorded>,
+        notes: Vec<String>,
+        patience: HashMap<usize, Option<Patience>>,
+    ) -> Self {
         let calls = recorded.calls();
         let reports = vec![None; calls.len()];
-        Self { turn, calls, state: Mutex::new(JournalState { reports, notes, ..JournalState::default() }) }
+        Self { turn, calls, patience, state: Mutex::new(JournalState { reports, notes, ..JournalState::default() }) }
     }
 
     /// The result as it is stored and shown.
@@ -313,8 +326,14 @@ impl CallObserver for Journal<'_> {
         started.map_err(|error| self.fail(error))
     }
 
+    async fn may_begin(&self) -> Result<(), Halt> {
+        self.turn.check_lease().await.map_err(|error| self.fail(error))
+    }
+
     async fn settled(&self, index: usize, report: CallReport) -> Result<(), Halt> {
         let call = self.call(index)?;
+        let waiting = self.state.lock().unwrap_or_else(PoisonError::into_inner).running.remove(&index);
+        drop(waiting);
         let id = &call.call;
         let turn = self.turn;
         let result = self.result(call, &report);
@@ -323,6 +342,7 @@ impl CallObserver for Journal<'_> {
         let settled =
             persist(turn.engine.clock.as_ref(), || store.settle_call(&turn.fence, &turn.id, id, result.clone()));
         let proof = settled.await.map_err(|error| self.fail(error))?;
+        turn.pulse.stamp(Sign::Write);
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.proofs.push(proof);
@@ -343,6 +363,13 @@ impl CallObserver for Journal<'_> {
     fn progress(&self, index: usize, progress: CallProgress) {
         let Ok(NewCall { call, name, .. }) = self.call(index) else { return };
         let call = call.clone();
+        self.turn.pulse.stamp(Sign::Call);
+        if let (CallProgress::Started { .. }, Some(patience)) =
+            (&progress, self.patience.get(&index).copied().flatten())
+        {
+            let waiting = self.turn.pulse.wait(patience);
+            self.state.lock().unwrap_or_else(PoisonError::into_inner).running.insert(index, waiting);
+        }
         self.turn.emit(match progress {
             CallProgress::Started { label } => EventKind::CallStarted { call, name: name.clone(), label },
             CallProgress::Waiting { what } => EventKind::CallWaiting { call, what },

@@ -20,15 +20,18 @@ use serde_json::{Value, json};
 
 use crate::support::{World, ask, check_pairs, error, results, submission};
 
+/// How the result of a task in the background begins.
+pub const NEWS: &str = "a task that you gave away in the background";
+
 /// Plays a parent that makes these calls of `delegate_task`, one a round, and any child as its goal says.
-struct Family {
+pub struct Family {
     info: ModelInfo,
     calls: Vec<Value>,
     requests: Mutex<Vec<ChatRequest>>,
 }
 
 impl Family {
-    fn new(calls: impl IntoIterator<Item = Value>) -> Arc<Self> {
+    pub fn new(calls: impl IntoIterator<Item = Value>) -> Arc<Self> {
         let calls = calls.into_iter().collect();
         Arc::new(Self { info: ScriptedModel::test_info(), calls, requests: Mutex::default() })
     }
@@ -40,6 +43,9 @@ impl Family {
             .filter(|m| matches!(m, ChatMessage::Assistant { calls, .. } if !calls.is_empty()))
             .count();
         let Some(goal) = goal(request) else {
+            if matches!(&request.messages[last_user], ChatMessage::User { text, .. } if text.contains(NEWS)) {
+                return Script::text("noted");
+            }
             let Some(arguments) = self.calls.get(done) else { return Script::text("done") };
             let calls = arguments.as_array().cloned().unwrap_or_else(|| vec![arguments.clone()]);
             let named = |(n, call): (usize, &Value)| {
@@ -61,7 +67,7 @@ impl Family {
     }
 
     /// Requests of the parent.
-    fn asked(&self) -> Vec<ChatRequest> {
+    pub fn asked(&self) -> Vec<ChatRequest> {
         self.requests.lock().unwrap().iter().filter(|request| goal(request).is_none()).cloned().collect()
     }
 }
@@ -88,25 +94,25 @@ impl ChatModel for Family {
     }
 }
 
-fn parts(world: &World, model: &Arc<Family>) -> EngineParts {
+pub fn parts(world: &World, model: &Arc<Family>) -> EngineParts {
     let mut parts = world.parts("e", model.clone());
     parts.settings.delegation = Some(DelegationSettings::default());
     parts
 }
 
 /// The results that the parent was told in its last request.
-fn told(model: &Family) -> Vec<Value> {
+pub fn told(model: &Family) -> Vec<Value> {
     let asked = model.asked();
     let texts = results(asked.last().unwrap());
     texts.iter().map(|text| serde_json::from_str(text.split("\n\n[").next().unwrap()).unwrap()).collect()
 }
 
-fn field(told: &Value, name: &str) -> Vec<String> {
+pub fn field(told: &Value, name: &str) -> Vec<String> {
     let entries = told["results"].as_array().unwrap_or_else(|| panic!("{told}"));
     entries.iter().map(|entry| entry[name].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-async fn delegations(world: &World, conversation: &ConversationId) -> Vec<DelegationRecord> {
+pub async fn delegations(world: &World, conversation: &ConversationId) -> Vec<DelegationRecord> {
     let mut all = world.store.delegations(conversation, 100).await.unwrap();
     all.sort_by(|a, b| a.id.cmp(&b.id));
     all
@@ -317,7 +323,7 @@ fn family() -> Arc<Family> {
     Family::new([json!({"tasks": [{"goal": "work one"}, {"goal": "say two"}]}), json!({"goal": "say three"})])
 }
 
-fn conversation() -> ConversationId {
+pub fn conversation() -> ConversationId {
     ConversationId::parse("conv").unwrap()
 }
 
@@ -411,7 +417,7 @@ async fn a_write_that_fails_once_costs_no_child_and_no_report() {
 }
 
 /// A conversation that exists, so that a client may repeat its request whatever became of the first attempt.
-async fn create(world: &World) {
+pub async fn create(world: &World) {
     use hermes_store::{AdmissionId, Intent, NewAdmission, NewConversation, OwnerId};
     let id = conversation();
     let new = NewConversation { id: id.clone(), profile: "test".into(), source: "test".into(), title: None };

@@ -229,6 +229,40 @@ async fn i09_an_owner_that_lost_its_lease_stops_and_writes_nothing() {
 }
 
 #[tokio::test]
+async fn i10_an_owner_that_was_idle_is_not_taken_for_dead_when_it_begins_to_work() {
+    use hermes_store::limits::HEARTBEAT_DEAD_MS;
+    use hermes_store::{ClaimOutcome, ClaimPolicy, ClaimRequest, LeaseStore as _, OwnerId, TurnId};
+    let world = World::new();
+    let engine = world.engine("idle", model([Script::text("hello"), Script::hang_at_head()]));
+    let conversation = ask(&engine, None, "hi").await.conversation;
+    // Nothing to do: nothing is written, also no sign of life.
+    world.clock.push(2 * i64::try_from(HEARTBEAT_DEAD_MS).unwrap());
+    let receipt = engine.submit(crate::support::submission(Some(&conversation), "r", "go")).await.unwrap();
+    let requests = || {
+        let events = world.events.all();
+        events.iter().filter(|event| matches!(event.kind, EventKind::RequestStarted { .. })).count()
+    };
+    let claimed = async {
+        while requests() < 2 {
+            tokio::task::yield_now().await;
+        }
+        let claim = ClaimRequest {
+            conversation: conversation.clone(),
+            owner: OwnerId::parse("another").unwrap(),
+            turn: TurnId::parse("t2").unwrap(),
+            ttl_ms: 300_000,
+            policy: ClaimPolicy::Any,
+        };
+        let claimed = world.store.claim(claim).await.unwrap();
+        engine.interrupt(&conversation, Stopper::User, Interrupt::Hard);
+        claimed
+    };
+    let (result, claimed) = tokio::join!(engine.run_until(&conversation, &receipt.receipt().admission), claimed);
+    assert!(matches!(claimed, ClaimOutcome::Held { .. }), "{claimed:?}");
+    assert_eq!(result.unwrap().reason, EndReason::StoppedByUser);
+}
+
+#[tokio::test]
 async fn c3_e52_a_failed_request_is_not_run_together_with_the_next_one() {
     let world = World::new();
     let model = model([Script::error(error(ErrorClass::Auth)), Script::text("hello")]);

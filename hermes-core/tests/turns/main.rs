@@ -11,6 +11,7 @@
 )]
 
 mod auxiliary;
+mod background;
 mod budget;
 mod closing;
 mod compress_manual;

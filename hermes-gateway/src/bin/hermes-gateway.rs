@@ -88,7 +88,13 @@ async fn run(profile: Option<String>) -> u8 {
     let launch = Launch {
         env: Env::of_process(),
         profile,
-        overrides: Overrides { attended: true, source: "gateway".to_owned(), serves_all: true, ..Overrides::default() },
+        overrides: Overrides {
+            attended: true,
+            source: "gateway".to_owned(),
+            serves_all: true,
+            titles: true,
+            ..Overrides::default()
+        },
         needs_model: true,
     };
     let gateway = match Gateway::start(launch).await {

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hermes_core::DelegationSettings;
 use hermes_store::postgres;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::auxiliary::{AuxiliaryConfig, auxiliary};
+use super::delegation::delegation;
 use super::error::ConfigError;
 use super::files;
 use super::raw::{self, Node};
@@ -213,6 +216,10 @@ pub struct Config {
     pub cli_toolsets: Option<Vec<String>>,
     /// `agent`.
     pub agent: AgentConfig,
+    /// `auxiliary`.
+    pub auxiliary: AuxiliaryConfig,
+    /// `delegation`.
+    pub delegation: DelegationSettings,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -266,6 +273,8 @@ impl Config {
                 .list(true, "a list of names, for example `[hermes-cli]`")?
                 .unwrap_or_else(|| vec![DEFAULT_TOOLSET.to_owned()]),
             agent: agent(&root)?,
+            auxiliary: auxiliary(&root)?,
+            delegation: delegation(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root
@@ -425,6 +434,8 @@ impl std::fmt::Debug for Config {
             .field("toolsets", &self.toolsets)
             .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)
+            .field("auxiliary", &self.auxiliary)
+            .field("delegation", &self.delegation)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)

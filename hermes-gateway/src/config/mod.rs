@@ -3,6 +3,8 @@
 //! Nothing here keeps global state. The process environment is read once, by [`Env::of_process`], and every other
 //! function takes values and gives values.
 
+pub mod auxiliary;
+mod delegation;
 pub mod check;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;
@@ -17,6 +19,7 @@ pub mod scope;
 mod settings;
 mod values;
 
+pub use auxiliary::{AuxiliaryConfig, TaskModel};
 pub use config::{
     AgentConfig, ApprovalsConfig, ApprovalsMode, Config, ModelConfig, NobodyThere, ProviderConfig, StoreUrl,
     Synchronous, TerminalConfig,

@@ -32,6 +32,19 @@ agent:
   disabled_toolsets: [web]
   run_budget_seconds: 60
   reasoning_effort: high
+auxiliary:
+  title_generation:
+    enabled: false
+    provider: groq
+    model: small
+  compression:
+    provider: openai
+    model: large
+delegation:
+  max_concurrent_children: 3
+  max_spawn_depth: 2
+  max_iterations: 50
+  max_summary_chars: 900
 terminal:
   cwd: /srv
   timeout: 20

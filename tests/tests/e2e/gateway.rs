@@ -104,3 +104,41 @@ async fn a_gateway_indexes_what_was_said_by_itself_and_ends_at_once() {
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     assert!(begun.elapsed() < Duration::from_secs(SHUTDOWN_MAX_S), "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn a_gateway_gives_a_title_behind_the_answer_and_shortens_a_session_on_request() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    let mut gateway = Gateway::start(&home);
+    let sent = gateway.call("prompt/submit", json!({"text": "hello there"})).await;
+    let conversation = sent["receipt"]["conversation"].clone();
+    let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+    assert_eq!(turn["answer"], "ok, short answer", "{turn}");
+    let titled = async {
+        loop {
+            let list = gateway.call("session/list", json!({})).await;
+            if let Some(title) = list[0]["title"].as_str() {
+                return (title.to_owned(), list[0]["title_source"].clone());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let titled = tokio::time::timeout(Duration::from_secs(COMES_MAX_S), titled).await.expect("no title came");
+    assert_eq!(titled, ("ok, short answer".to_owned(), json!("model")));
+
+    for _ in 0..4 {
+        let params = json!({"conversation": conversation, "text": "LONG 7000"});
+        let sent = gateway.call("prompt/submit", params).await;
+        let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+        assert_eq!(turn["reason"], "answered", "{turn}");
+    }
+    let done = gateway.call("session/compress", json!({"conversation": conversation, "focus": "the numbers"})).await;
+    assert!(done["after"].as_u64().unwrap() < done["before"].as_u64().unwrap(), "{done}");
+    let asked = String::from_utf8(server.seen().pop().unwrap().body).unwrap();
+    assert!(asked.contains("Give most of the room to this: the numbers"), "{}", asked.len());
+    let shown = gateway.call("session/show", json!({"conversation": conversation})).await;
+    assert_eq!(shown["session"]["title"], "ok, short answer");
+    let tasks: Vec<&str> = shown["usage"].as_array().unwrap().iter().filter_map(|sums| sums["task"].as_str()).collect();
+    assert!(tasks.contains(&"title_generation") && tasks.contains(&"compression"), "{tasks:?}");
+    assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
+}
