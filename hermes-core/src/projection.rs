@@ -5,7 +5,7 @@
 //! from the store.
 
 use hermes_providers::{ChatMessage, Sidecar, ToolCall};
-use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredMessage};
+use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredCall, StoredMessage};
 
 /// Room for the messages that an ordinary turn adds: a history that doubles its room holds twice what it needs.
 const ROOM_MESSAGES: usize = 16;
@@ -24,8 +24,8 @@ pub(crate) fn messages(rows: Vec<StoredMessage>) -> Vec<ChatMessage> {
     for row in rows {
         let kind = row.kind;
         let Some(message) = message(row) else { continue };
-        let joins = before == Some(MessageKind::Summary)
-            || (before == Some(MessageKind::Steer) && kind == MessageKind::Steer);
+        let joins =
+            before == Some(MessageKind::Summary) || (before == Some(MessageKind::Steer) && kind == MessageKind::Steer);
         match (out.last_mut(), message) {
             (Some(ChatMessage::User { text, .. }), ChatMessage::User { text: more, .. }) if joins => {
                 text.push_str(JOINT);
@@ -46,28 +46,19 @@ fn message(row: StoredMessage) -> Option<ChatMessage> {
     match row.role {
         Role::User => Some(user(text)),
         Role::Assistant => {
-            let calls = row
-                .calls
-                .iter()
-                .map(|call| ToolCall {
-                    id: call.provider_id.clone(),
-                    name: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                })
-                .collect();
-            let sidecar = row.sidecar.as_ref();
+            let call = |call: StoredCall| ToolCall { id: call.provider_id, name: call.name, arguments: call.arguments };
             Some(ChatMessage::Assistant {
                 text,
-                reasoning: row.reasoning.clone(),
-                sidecar: sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes.clone() }),
-                calls,
+                reasoning: row.reasoning,
+                sidecar: row.sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes }),
+                calls: row.calls.into_iter().map(call).collect(),
             })
         }
         Role::Tool => {
             // A tool row without its call cannot be sent to any provider; the store never returns one.
-            let call = row.answers.as_ref()?;
+            let call = row.answers?;
             let outcome = call.outcome.unwrap_or(CallOutcome::OutcomeUnknown);
-            Some(tool(call.provider_id.clone(), call.name.clone(), text, outcome))
+            Some(tool(call.provider_id, call.name, text, outcome))
         }
     }
 }
