@@ -47,11 +47,14 @@ fn message(row: StoredMessage) -> Option<ChatMessage> {
         Role::User => Some(user(text)),
         Role::Assistant => {
             let call = |call: StoredCall| ToolCall { id: call.provider_id, name: call.name, arguments: call.arguments };
+            // Collected, they would keep the room of the rows' calls, which are three times as large.
+            let mut calls = Vec::with_capacity(row.calls.len());
+            calls.extend(row.calls.into_iter().map(call));
             Some(ChatMessage::Assistant {
                 text,
                 reasoning: row.reasoning,
                 sidecar: row.sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes }),
-                calls: row.calls.into_iter().map(call).collect(),
+                calls,
             })
         }
         Role::Tool => {
