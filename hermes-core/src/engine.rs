@@ -681,7 +681,7 @@ impl Engine {
                     EventKind::TurnStarted { admission: admission.receipt.admission.clone(), attempt: 1 },
                 );
                 // Boxed: a turn's future is large, and everything that waits for it would carry its size.
-                let result = Box::pin(self.turn(fence, turn, *admission, signal).run(None)).await;
+                let result = Box::pin(Box::new(self.turn(fence, turn, *admission, signal)).run(None)).await;
                 Progress::Ended(Box::new(result))
             }
             ClaimOutcome::Recover { fence, open } => Box::pin(self.recover(fence, *open, signal)).await?,
@@ -722,7 +722,7 @@ impl Engine {
                     },
                 );
                 let turn = self.turn(fence, open.id.clone(), open.admission.clone(), signal);
-                Ok(Progress::Ended(Box::new(Box::pin(turn.run(Some(open))).await)))
+                Ok(Progress::Ended(Box::new(Box::pin(Box::new(turn).run(Some(open))).await)))
             }
             recover::Plan::Answered | recover::Plan::Closed | recover::Plan::Close => {
                 recover::close(inner, &fence, &open, plan).await?;

@@ -5,7 +5,10 @@
 //! from the store.
 
 use hermes_providers::{ChatMessage, Sidecar, ToolCall};
-use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredMessage};
+use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredCall, StoredMessage};
+
+/// Room for the messages that an ordinary turn adds: a history that doubles its room holds twice what it needs.
+const ROOM_MESSAGES: usize = 16;
 
 /// What stands between rows that are one message.
 pub(crate) const JOINT: &str = "\n\n";
@@ -15,13 +18,14 @@ pub(crate) const JOINT: &str = "\n\n";
 /// Strict providers refuse two user messages in a row, so two kinds of rows are one message with the user row before
 /// them: what follows a summary, and a steer that was taken together with another one. In both cases all the rows were
 /// written in one transaction, before any request showed one of them: no message that was sent ever grows.
-pub(crate) fn messages(rows: &[StoredMessage]) -> Vec<ChatMessage> {
-    let mut out: Vec<ChatMessage> = Vec::with_capacity(rows.len());
+pub(crate) fn messages(rows: Vec<StoredMessage>) -> Vec<ChatMessage> {
+    let mut out: Vec<ChatMessage> = Vec::with_capacity(rows.len() + ROOM_MESSAGES);
     let mut before: Option<MessageKind> = None;
     for row in rows {
+        let kind = row.kind;
         let Some(message) = message(row) else { continue };
-        let joins = before == Some(MessageKind::Summary)
-            || (before == Some(MessageKind::Steer) && row.kind == MessageKind::Steer);
+        let joins =
+            before == Some(MessageKind::Summary) || (before == Some(MessageKind::Steer) && kind == MessageKind::Steer);
         match (out.last_mut(), message) {
             (Some(ChatMessage::User { text, .. }), ChatMessage::User { text: more, .. }) if joins => {
                 text.push_str(JOINT);
@@ -29,41 +33,35 @@ pub(crate) fn messages(rows: &[StoredMessage]) -> Vec<ChatMessage> {
             }
             (_, message) => out.push(message),
         }
-        before = Some(row.kind);
+        before = Some(kind);
     }
     out
 }
 
-fn message(row: &StoredMessage) -> Option<ChatMessage> {
-    let text = match &row.api_content {
+fn message(row: StoredMessage) -> Option<ChatMessage> {
+    let text = match row.api_content {
         Some(bytes) => String::from_utf8_lossy(&bytes.0).into_owned(),
-        None => row.content.clone(),
+        None => row.content,
     };
     match row.role {
         Role::User => Some(user(text)),
         Role::Assistant => {
-            let calls = row
-                .calls
-                .iter()
-                .map(|call| ToolCall {
-                    id: call.provider_id.clone(),
-                    name: call.name.clone(),
-                    arguments: call.arguments.clone(),
-                })
-                .collect();
-            let sidecar = row.sidecar.as_ref();
+            let call = |call: StoredCall| ToolCall { id: call.provider_id, name: call.name, arguments: call.arguments };
+            // Collected, they would keep the room of the rows' calls, which are three times as large.
+            let mut calls = Vec::with_capacity(row.calls.len());
+            calls.extend(row.calls.into_iter().map(call));
             Some(ChatMessage::Assistant {
                 text,
-                reasoning: row.reasoning.clone(),
-                sidecar: sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes.clone() }),
+                reasoning: row.reasoning,
+                sidecar: row.sidecar.map(|s| Sidecar { issuer: s.issuer.as_str().into(), bytes: s.bytes }),
                 calls,
             })
         }
         Role::Tool => {
             // A tool row without its call cannot be sent to any provider; the store never returns one.
-            let call = row.answers.as_ref()?;
+            let call = row.answers?;
             let outcome = call.outcome.unwrap_or(CallOutcome::OutcomeUnknown);
-            Some(tool(call.provider_id.clone(), call.name.clone(), text, outcome))
+            Some(tool(call.provider_id, call.name, text, outcome))
         }
     }
 }

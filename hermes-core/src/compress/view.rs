@@ -65,7 +65,7 @@ pub(crate) fn build(rows: &[StoredMessage], plan: Plan, notes: &str) -> Result<N
 
 /// Sizes of the old history and of the new one, by the same estimate.
 pub(crate) fn sizes(rows: &[StoredMessage], view: &NewView) -> (u64, u64) {
-    let before = tokens::of_messages(&projection::messages(rows));
+    let before = tokens::of_messages(&projection::messages(rows.to_vec()));
     (before, view.rows.iter().map(|row| row_tokens(rows, row)).sum())
 }
 
@@ -78,7 +78,7 @@ fn row_tokens(rows: &[StoredMessage], row: &ViewPart) -> u64 {
                 row.content.clone_from(content);
                 row.api_content = None;
             }
-            tokens::of_messages(&projection::messages(std::slice::from_ref(&row)))
+            tokens::of_messages(&projection::messages(vec![row.clone()]))
         }
     }
 }

@@ -62,7 +62,8 @@ impl Turn<'_> {
             }
         }
         if let Some(open) = open {
-            self.recover_calls(open).await?;
+            // Boxed: it is rare, and every turn would carry its size.
+            Box::pin(self.recover_calls(open)).await?;
         }
         self.load_history().await
     }
@@ -155,10 +156,10 @@ impl Turn<'_> {
         // The last rows: what was just asked must be among them, however long the history is.
         let page = MessagePage { from_end: true, ..MessagePage::default() };
         let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
-        let rows = whole_turns(&rows, page.limit);
-        self.hydrate(rows).await?;
+        let rows = whole_turns(rows, page.limit);
+        self.hydrate(&rows).await?;
         // What an earlier owner left of a cut answer is gone on with.
-        let (trail, continuations) = Trail::of_rows(rows, &self.id);
+        let (trail, continuations) = Trail::of_rows(&rows, &self.id);
         let nudged =
             rows.last().is_some_and(|row| row.turn == self.id && Nudge::of(row) == Some(Nudge::AnswerAfterTools));
         self.recovery = Recovery::resumed(continuations, nudged);
@@ -259,12 +260,13 @@ fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage
 
 /// The rows from the first user row on, when a page of `limit` rows may have cut a turn in two: a result without its call
 /// is refused by every provider.
-fn whole_turns(rows: &[StoredMessage], limit: usize) -> &[StoredMessage] {
+fn whole_turns(mut rows: Vec<StoredMessage>, limit: usize) -> Vec<StoredMessage> {
     if rows.len() < limit {
         return rows;
     }
     let first = rows.iter().position(|row| row.role == Role::User).unwrap_or(0);
-    &rows[first..]
+    rows.drain(..first);
+    rows
 }
 
 fn schema(tool: &dyn Tool) -> ToolSchema {

@@ -121,6 +121,6 @@ impl Inner {
         let prompt = of(self.store.prompt(&tip.prompt).await?.bytes());
         let tools = of(self.store.prompt(&tip.tools).await?.bytes());
         let rows = model_rows(self, conversation).await?;
-        Ok(prompt + tools + tokens::of_messages(&projection::messages(&rows)))
+        Ok(prompt + tools + tokens::of_messages(&projection::messages(rows)))
     }
 }

@@ -225,7 +225,8 @@ impl Turn<'_> {
                 context_window: self.model.info().context_window,
             };
             // A failed write is in the journal's hands; the executor has stopped either way.
-            let _halted = self.beside_children(self.engine.tools.executor.run(prepared, &batch, &journal)).await;
+            let _halted =
+                self.beside_children(Box::pin(self.engine.tools.executor.run(prepared, &batch, &journal))).await;
         }
         journal.finish()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use super::MemoryStore;
-use super::state::{Call, Change, Conv, Life, Row, State};
+use super::state::{Call, Change, Conv, Digest, Life, Row, State};
 use crate::admission::AdmissionStatus;
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -222,7 +222,7 @@ impl State {
                     session: swap.session.clone(),
                     turn: turn.clone(),
                     seq,
-                    digest: new.digest(),
+                    digest: Digest::of(&new.digest()),
                     new: (*new).clone(),
                     calls: Vec::new(),
                     answers: None,

@@ -22,11 +22,11 @@ impl MaintenanceStore for MemoryStore {
             prompts: state.prompts.len() as u64,
             findings: Vec::new(),
         };
-        let lost = |call: &&Box<super::state::Call>| {
+        let lost = |call: &&super::state::Call| {
             call.state == JournalState::Settled && !state.rows.contains_key(&call.new.result)
         };
-        let example = state.calls.values().find(lost).map(|call| call.new.call.to_string());
-        let count = state.calls.values().filter(lost).count() as u64;
+        let example = state.calls.values().map(Box::as_ref).find(lost).map(|call| call.new.call.to_string());
+        let count = state.calls.values().map(Box::as_ref).filter(lost).count() as u64;
         report.add("results are not stored, though their call says so", count, example);
         let wrong = |(hash, bytes): &(&String, &bytes::Bytes)| PromptHash::of(bytes).as_str() != hash.as_str();
         let count = state.prompts.iter().filter(wrong).count() as u64;

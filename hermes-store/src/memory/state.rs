@@ -19,6 +19,9 @@ use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};
 use crate::session::{ConversationFlags, SessionRecord, TitleSource};
 use crate::turn::{TurnEnd, TurnStatus};
 
+/// Bytes of a SHA-256.
+const DIGEST_BYTES: usize = 32;
+
 /// A lease that somebody holds.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
@@ -90,6 +93,21 @@ pub(super) struct Turn {
     pub(super) ended_ms: Option<i64>,
 }
 
+/// A digest that is only ever compared: a third of the hex digits that databases hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Digest([u8; DIGEST_BYTES]);
+
+impl Digest {
+    pub(super) fn of(hex: &str) -> Self {
+        let mut bytes = [0; DIGEST_BYTES];
+        for (byte, digits) in bytes.iter_mut().zip(hex.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).unwrap_or_default();
+            *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+        }
+        Self(bytes)
+    }
+}
+
 /// A row as it was written; calls are joined to it when it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
@@ -97,7 +115,7 @@ pub(super) struct Row {
     pub(super) session: SessionId,
     pub(super) turn: TurnId,
     pub(super) seq: i64,
-    pub(super) digest: String,
+    pub(super) digest: Digest,
     pub(super) new: NewMessage,
     pub(super) calls: Vec<CallId>,
     pub(super) answers: Option<CallId>,
@@ -137,7 +155,7 @@ pub(super) struct Call {
     pub(super) result_seq: i64,
     pub(super) state: JournalState,
     pub(super) outcome: Option<CallOutcome>,
-    pub(super) digest: Option<String>,
+    pub(super) digest: Option<Digest>,
     pub(super) written_ms: i64,
 }
 
@@ -275,17 +293,17 @@ impl State {
 
     /// Rows that are not stored yet, once each; a known id with other bytes is a conflict (I17).
     pub(super) fn fresh(&self, conversation: &ConversationId, rows: &[NewMessage]) -> Result<Vec<bool>, StoreError> {
-        let mut seen: BTreeMap<&MessageId, String> = BTreeMap::new();
+        let mut seen: BTreeMap<&MessageId, Digest> = BTreeMap::new();
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
-            let digest = row.digest();
+            let digest = Digest::of(&row.digest());
             let known = match self.rows.get(&row.id) {
                 Some(known) if known.conversation != *conversation => return Err(conflict("message", &row.id)),
-                Some(known) => Some(&known.digest),
-                None => seen.get(&row.id),
+                Some(known) => Some(known.digest),
+                None => seen.get(&row.id).copied(),
             };
             match known {
-                Some(known) if *known != digest => return Err(conflict("message", &row.id)),
+                Some(known) if known != digest => return Err(conflict("message", &row.id)),
                 Some(_) => out.push(false),
                 None => {
                     if self.calls.result_is(&row.id) {
@@ -337,7 +355,7 @@ impl State {
                     session: session.clone(),
                     turn: turn.clone(),
                     seq,
-                    digest: new.digest(),
+                    digest: Digest::of(&new.digest()),
                     new,
                     calls: Vec::new(),
                     answers: None,
@@ -354,7 +372,7 @@ impl State {
         let Some(call) = self.calls.get_mut(id) else { return };
         call.state = JournalState::Settled;
         call.outcome = Some(result.outcome);
-        call.digest = Some(rules::result_digest(result.outcome, &result.content));
+        call.digest = Some(Digest::of(&rules::result_digest(result.outcome, &result.content)));
         call.written_ms = now;
         let call = call.clone();
         let Some(session) = self.rows.get(&call.assistant).map(|row| row.session.clone()) else { return };
@@ -365,7 +383,7 @@ impl State {
             session,
             turn: call.turn,
             seq: call.result_seq,
-            digest: new.digest(),
+            digest: Digest::of(&new.digest()),
             new,
             calls: Vec::new(),
             answers: Some(id.clone()),

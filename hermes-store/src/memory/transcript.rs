@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::MemoryStore;
-use super::state::{Call, Life, Row, State};
+use super::state::{Call, Digest, Life, Row, State};
 use crate::admission::{AdmissionOutcome, AdmissionRecord, AdmissionStatus, Intent};
 use crate::error::StoreError;
 use crate::fence::Fence;
@@ -99,7 +99,7 @@ impl State {
         let turn = round.turn().clone();
         let session = self.tip(fence, &turn)?;
         let calls: Vec<_> = round.calls().iter().map(|call| &call.new).collect();
-        let digest = rules::round_digest(round.assistant(), &calls);
+        let digest = Digest::of(&rules::round_digest(round.assistant(), &calls));
         if let Some(known) = self.rows.get(&round.assistant().id) {
             if known.digest != digest || known.conversation != *id || known.turn != turn {
                 return Err(conflict("message", &round.assistant().id));
@@ -196,7 +196,7 @@ impl State {
         self.running(fence, turn)?;
         let call = self.call(fence, turn, id)?;
         match &call.digest {
-            Some(known) if *known != rules::result_digest(result.outcome, &result.content) => {
+            Some(known) if *known != Digest::of(&rules::result_digest(result.outcome, &result.content)) => {
                 return Err(conflict("the result of call", id));
             }
             Some(_) => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 
 use super::MemoryStore;
-use super::state::{Call, Conv, Life, Row, State};
+use super::state::{Call, Conv, Digest, Life, Row, State};
 use crate::error::StoreError;
 use crate::ids::{ConversationId, SessionId};
 use crate::limits::{EXPORT_LIST_MAX, EXPORT_PAGE_ROWS};
@@ -82,14 +82,14 @@ impl State {
         {
             call.state = JournalState::Settled;
             call.outcome = Some(answer.outcome);
-            call.digest = Some(row.digest.clone());
+            call.digest = Some(Digest::of(&row.digest));
         }
         self.insert(Row {
             conversation: conversation.clone(),
             session: row.session,
             turn: row.turn,
             seq: row.seq,
-            digest: row.digest,
+            digest: Digest::of(&row.digest),
             calls: row.calls.into_iter().map(|call| call.call).collect(),
             answers: row.answers.map(|answer| answer.call),
             created_ms: row.created_ms,
