@@ -206,6 +206,9 @@ impl Desk<'_> {
                 Ok(completion) => return (Ok(completion), used),
                 Err(error) => failure = error,
             }
+            if let Some(tokens) = failure.context_limit {
+                self.engine.windows.learn(model.info(), tokens).await;
+            }
             if self.stopped.is_cancelled() {
                 break;
             }

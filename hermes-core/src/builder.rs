@@ -18,6 +18,7 @@ use crate::end::TurnResult;
 use crate::engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 use crate::event::{EventSink, NoEvents};
 use crate::seams::{Clock, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSessions};
+use crate::windows::{NoWindows, WindowKeeper};
 
 /// Nobody is there: what would be asked is denied, questions stay unanswered.
 #[derive(Debug, Clone, Copy, Default)]
@@ -158,6 +159,7 @@ impl Engine {
                 owner,
                 fallbacks: Vec::new(),
                 auxiliary: Auxiliary::default(),
+                windows: Arc::new(NoWindows),
                 context: Arc::new(SummaryEngine::default()),
                 settings: EngineSettings::default(),
             },
@@ -170,6 +172,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn fallback(mut self, model: Arc<dyn ChatModel>) -> Self {
         self.parts.fallbacks.push(model);
+        self
+    }
+
+    /// Keeping what was learned of models' windows.
+    #[must_use]
+    pub fn windows(mut self, windows: Arc<dyn WindowKeeper>) -> Self {
+        self.parts.windows = windows;
         self
     }
 

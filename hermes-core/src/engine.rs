@@ -36,6 +36,7 @@ use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::trail::Trail;
 use crate::turn::{LeaseTime, Turn, recover};
+use crate::windows::{WindowKeeper, Windows};
 use crate::watchdog::Pulse;
 
 /// What an engine may be told about how it works. Every field has the default of the mechanism document.
@@ -124,6 +125,8 @@ pub struct EngineParts {
     pub fallbacks: Vec<Arc<dyn ChatModel>>,
     /// Models of tasks beside the turn.
     pub auxiliary: Auxiliary,
+    /// Who keeps what was learned of models' windows.
+    pub windows: Arc<dyn WindowKeeper>,
     /// Everything about tools.
     pub tools: ToolHost,
     /// Where prompts come from.
@@ -241,8 +244,7 @@ pub(crate) struct Inner {
     pub owner: OwnerInfo,
     pub context: Arc<dyn ContextEngine>,
     pub settings: EngineSettings,
-    /// Windows that providers named, by provider and model. Held for map operations only, never over an await.
-    windows: Mutex<HashMap<(String, String), u64>>,
+    pub windows: Windows,
     registered: AtomicBool,
     /// When the last beat was written, by the host's clock.
     beaten_ms: AtomicI64,
@@ -338,23 +340,9 @@ impl Inner {
         }
     }
 
-    /// A model's window in tokens: what its provider said last, else what is known of it.
+    /// A model's window in tokens, when it is known.
     pub(crate) fn window_of(&self, model: &ModelInfo) -> Option<u64> {
-        let key = (model.provider.clone(), model.model.clone());
-        lock(&self.windows).get(&key).copied().or(model.context_window)
-    }
-
-    /// Remembers what a provider said of its window. It is believed only downwards: a refused request proves that the
-    /// window is not larger than was thought.
-    pub(crate) fn learn_window(&self, model: &ModelInfo, tokens: u64) {
-        if tokens == 0 || self.window_of(model).is_some_and(|known| known <= tokens) {
-            return;
-        }
-        let mut windows = lock(&self.windows);
-        if windows.len() >= limits::KNOWN_WINDOWS_MAX {
-            windows.clear();
-        }
-        windows.insert((model.provider.clone(), model.model.clone()), tokens);
+        self.windows.of(model)
     }
 
     /// Whether others see this owner as alive until its next beat. While it has nothing to do it does not beat.
@@ -459,7 +447,7 @@ impl Engine {
             owner: parts.owner,
             context: parts.context,
             settings: parts.settings,
-            windows: Mutex::default(),
+            windows: Windows::new(parts.windows),
             registered: AtomicBool::new(false),
             beaten_ms: AtomicI64::new(i64::MIN),
             running: Mutex::new(HashMap::new()),

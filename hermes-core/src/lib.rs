@@ -60,6 +60,7 @@ mod title;
 mod tokens;
 mod trail;
 mod turn;
+mod windows;
 mod watchdog;
 
 #[cfg(feature = "test-util")]
@@ -81,5 +82,6 @@ pub use seams::{
 };
 pub use stop::Interrupt;
 pub use turn::Shortened;
+pub use windows::{NoWindows, WindowKeeper};
 
 pub use {hermes_providers, hermes_store, hermes_tools};

@@ -259,6 +259,7 @@ impl Parts {
             // `fallback_providers` of the configuration is not read yet.
             fallbacks: Vec::new(),
             auxiliary: self.auxiliary(choice),
+            windows: Arc::new(hermes_core::NoWindows),
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),

@@ -128,7 +128,7 @@ impl Turn<'_> {
     /// The provider says that the request is too long: its word on the window is remembered, and the history shortened.
     async fn shorten_after(&mut self, error: &ProviderError) -> Result<bool, Ending> {
         if let Some(limit) = error.context_limit {
-            self.engine.learn_window(self.model.info(), limit);
+            self.engine.windows.learn(self.model.info(), limit).await;
         }
         self.anchor = None;
         self.compress(Trigger::Overflow).await
