@@ -19,8 +19,8 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use hermes_store::limits::{RESULT_LEASE_MS, WORK_SWEEP_MS};
 use hermes_store::{
-    AdmissionId, ConversationFilter, ConversationId, ConversationSummary, DelegationRecord, DelegationState, Intent,
-    NewAdmission, StoreError, TurnStatus,
+    AdmissionId, AdmissionStatus, ConversationFilter, ConversationId, ConversationSummary, DelegationRecord,
+    DelegationState, Intent, NewAdmission, StoreError, TurnStatus,
 };
 
 use super::{CHILD_SOURCE, Children, Under, result_id, task_of};
@@ -184,6 +184,15 @@ impl Engine {
         Ok(inner.store.turn(&record.turn).await?.status == TurnStatus::Running)
     }
 
+    /// Whether an unknown end may become known here: its child is not over, and is gone on with.
+    async fn may_still_end(&self, record: &DelegationRecord) -> Result<bool, StoreError> {
+        if record.state.is_over() {
+            return Ok(false);
+        }
+        let status = self.inner().store.admission(&record.input).await?.receipt.status;
+        Ok(matches!(status, AdmissionStatus::Queued | AdmissionStatus::Started))
+    }
+
     /// Runs a child and stores its end. What fails is tried again with the next look.
     async fn tend_child(&self, record: DelegationRecord) {
         let inner = self.inner();
@@ -215,7 +224,7 @@ impl Engine {
             if work.parents.len() >= BACKGROUND_PARENTS_MAX {
                 return Ok(());
             }
-            if self.is_waited_for(&record).await? {
+            if self.is_waited_for(&record).await? || self.may_still_end(&record).await? {
                 continue;
             }
             let parent = record.parent.clone();

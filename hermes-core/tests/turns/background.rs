@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hermes_core::testing::{Fault, FaultStore};
 use hermes_core::{DelegationSettings, EndReason, Engine, EngineParts, Interrupt, Stopper};
-use hermes_store::limits::HEARTBEAT_DEAD_MS;
+use hermes_store::limits::{DELEGATION_UNKNOWN_GRACE_MS, HEARTBEAT_DEAD_MS};
 use hermes_store::{
-    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, ResultDelivery, Role,
-    Store, View, WorkStore as _,
+    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, DelegationStore as _,
+    ResultDelivery, Role, Store, View, WorkStore as _,
 };
 use hermes_tools::ReplaySafety;
 use serde_json::{Value, json};
@@ -205,6 +205,11 @@ async fn i14_a_process_that_dies_anywhere_loses_no_result_and_brings_none_twice(
             };
             drop(first);
             world.dead.0.lock().unwrap().push("first".to_owned());
+            if at % 2 == 1 {
+                // Somebody noticed long ago, and nobody knew what became of them.
+                world.store.sweep_delegations().await.unwrap();
+                world.clock.push(i64::try_from(DELEGATION_UNKNOWN_GRACE_MS).unwrap());
+            }
             let second = engine(&world, "second", Arc::new(world.store.clone()), &family());
             let what = format!("{fault:?} {at}");
             assert_eq!(whole(&world, &second, 2).await, Some(EndReason::Answered), "{what}");

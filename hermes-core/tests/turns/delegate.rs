@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use hermes_core::testing::{Fault, FaultStore};
 use hermes_core::{
-    CHILD_SOURCE, DelegationSettings, EndReason, Engine, EngineParts, EventKind, Interrupt, Stopper, TurnResult,
+    CHILD_SOURCE, DelegationSettings, EndReason, Engine, EngineParts, EventKind, Interrupt, Stopper, ToolHost,
+    TurnResult,
 };
 use hermes_providers::{
     ChatMessage, ChatModel, ChatRequest, DeltaStream, ErrorClass, ModelInfo, ProviderError, Script, ScriptedModel,
@@ -14,8 +15,8 @@ use hermes_store::{
     AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, DelegationStore as _,
     LeaseStore as _, ResultDelivery, Role, SessionStore as _, TurnStatus, View,
 };
-use hermes_tools::scripted::LedgerTool;
-use hermes_tools::{Concurrency, ReplaySafety};
+use hermes_tools::scripted::{FixedApprover, LedgerTool};
+use hermes_tools::{ApprovalAnswer, Concurrency, ReplaySafety, Risk, ToolRegistry};
 use serde_json::{Value, json};
 
 use crate::support::{World, ask, check_pairs, error, results, submission};
@@ -337,6 +338,10 @@ async fn i14_a_parent_that_dies_anywhere_finds_the_children_that_it_had() {
             create(&world).await;
             let died = run_and_die(&world, fault, at).await;
             world.dead.0.lock().unwrap().push("first".to_owned());
+            if at % 2 == 1 {
+                // Somebody noticed before, and did not know what became of the children.
+                world.store.sweep_delegations().await.unwrap();
+            }
             let model = family();
             let mut parts = world.parts("second", model.clone());
             parts.settings.delegation = Some(DelegationSettings::default());
@@ -415,6 +420,56 @@ async fn a_write_that_fails_once_costs_no_child_and_no_report() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn t35_a_child_asks_nobody_and_what_needs_a_person_is_denied() {
+    let world = World::new();
+    let model = Family::new([json!({"goal": "work hard"})]);
+    let approver = Arc::new(FixedApprover::new(ApprovalAnswer::Once));
+    let mut parts = parts(&world, &model);
+    let mut registry = ToolRegistry::new();
+    let tool = world.tool().risk(Risk::Ask { why: "it is dangerous".to_owned() });
+    registry.register(Arc::new(tool)).unwrap();
+    parts.tools = ToolHost::attended(registry, approver.clone());
+    let result = ask(&Engine::new(parts), None, "go").await;
+    assert_eq!(result.reason, EndReason::Answered);
+    assert_eq!((world.ledger.effects().len(), approver.asked().len()), (0, 0));
+    let child = delegations(&world, &result.conversation).await[0].child.clone();
+    let rows = world.rows(&child, View::Display).await;
+    let outcome = rows.iter().find_map(|row| row.answers.as_ref()?.outcome).unwrap();
+    assert_eq!(outcome.as_str(), "denied");
+}
+
+#[tokio::test]
+async fn i09_a_parent_that_lost_its_lease_leaves_its_child_to_the_next_owner() {
+    let world = World::new();
+    create(&world).await;
+    let model = || Family::new([json!({"goal": "work hard"})]);
+    let engine = |name: &str, delay_ms| {
+        let tool = world.tool().replay(ReplaySafety::Idempotent).delay_ms(delay_ms);
+        let mut parts = world.parts_with(name, model(), tool, Arc::new(world.store.clone()));
+        parts.settings.delegation = Some(DelegationSettings::default());
+        parts.settings.lease_refresh_ms = 10_000;
+        Engine::new(parts)
+    };
+    let (first, second) = (engine("first", 2_000), engine("second", 0));
+    let receipt = first.submit(submission(Some(&conversation()), "r", "go")).await.unwrap().receipt().clone();
+    let zombie = first.run_until(&receipt.conversation, &receipt.admission);
+    let taken = async {
+        while world.ledger.events().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        world.dead.0.lock().unwrap().push("first".to_owned());
+        second.drain(&conversation()).await.unwrap().unwrap()
+    };
+    let (_, result) = tokio::join!(zombie, taken);
+    assert_eq!((result.reason, result.answer.as_str()), (EndReason::Answered, "done"));
+    let all = delegations(&world, &conversation()).await;
+    assert_eq!((all.len(), all[0].state), (1, DelegationState::Completed));
+    assert_eq!(all[0].result.as_deref(), Some("worked"));
+    let rows = world.rows(&all[0].child, View::Display).await;
+    assert_eq!(rows.iter().filter(|row| row.content == "worked").count(), 1);
 }
 
 /// A conversation that exists, so that a client may repeat its request whatever became of the first attempt.
