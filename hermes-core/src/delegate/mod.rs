@@ -184,6 +184,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_event_of_a_child_is_told_whole_under_its_parent_but_for_pieces_of_text() {
+        let children = Children::default();
+        let ids = ChildIds::of("call-7", 2).unwrap();
+        let parent = ConversationId::parse("parent").unwrap();
+        let turn = TurnId::parse("turn").unwrap();
+        let event = |kind| Event { conversation: ids.child.clone(), turn: None, kind };
+        let notice = event(EventKind::Notice { text: "hm".to_owned() });
+        assert_eq!(children.outer(&notice), None, "it is nobody's child");
+        let under = Under { parent: parent.clone(), turn, delegation: ids.delegation.clone() };
+        let shown = children.show(&ids.child, under);
+        let outer = children.outer(&notice).unwrap();
+        let json = serde_json::to_string(&outer).unwrap();
+        assert_eq!(
+            json,
+            "{\"conversation\":\"parent\",\"turn\":\"turn\",\"type\":\"child\",\"delegation\":\"call-7.2\",\"event\":\
+             {\"conversation\":\"call-7.2\",\"turn\":null,\"type\":\"notice\",\"text\":\"hm\"}}"
+        );
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), outer);
+        assert_eq!(children.outer(&event(EventKind::TextDelta { text: "hm".to_owned() })), None);
+        assert_eq!(children.of(&parent), [ids.child.clone()]);
+        drop(shown);
+        assert_eq!((children.outer(&notice), children.of(&parent)), (None, Vec::new()));
+    }
+
+    #[test]
     fn ids_follow_from_the_call_and_always_fit() {
         let ids = ChildIds::of("call-7", 2).unwrap();
         assert_eq!(
