@@ -32,6 +32,7 @@ use crate::model::{self, Choice, Known, ModelFlags};
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
+use crate::window_file::WindowFile;
 
 /// What one start of the program asks for, beyond what is configured.
 #[derive(Debug, Clone, Default)]
@@ -253,13 +254,14 @@ impl Parts {
             delegation: Some(self.config.delegation.clone()),
             ..EngineSettings::default()
         };
+        let windows = Arc::new(WindowFile::open(self.scope.run_dir(), self.clock.clone()).await);
         let engine = Engine::new(EngineParts {
             store,
             model,
             // `fallback_providers` of the configuration is not read yet.
             fallbacks: Vec::new(),
             auxiliary: self.auxiliary(choice),
-            windows: Arc::new(hermes_core::NoWindows),
+            windows,
             tools: self.tool_host(allow_list),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),

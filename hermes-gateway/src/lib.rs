@@ -23,6 +23,7 @@ mod sessions;
 pub mod stdio;
 #[cfg(test)]
 mod testing;
+mod window_file;
 mod workspace;
 
 pub use clock::TokioClock;

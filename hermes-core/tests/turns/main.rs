@@ -27,3 +27,4 @@ mod recovery;
 mod support;
 mod titles;
 mod transcript;
+mod windows;
