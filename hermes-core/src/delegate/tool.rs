@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use hermes_store::DelegationState;
+use hermes_store::{DelegationRecord, DelegationState};
 use hermes_tools::{
     Authorized, Call, CallOutcome, CallReport, Concurrency, ReplaySafety, Risk, Tool, ToolContext, ToolSpec,
 };
@@ -78,40 +78,71 @@ impl DelegateTool {
         if background {
             return in_background(desk, call, &tasks).await;
         }
-        let mut waits = Vec::with_capacity(tasks.len());
-        for (number, task) in tasks.iter().enumerate() {
-            let record = desk.dispatch(&call.id, number, task, background).await?;
-            waits.push(desk.hand_in(record, cx.cancel.clone()));
-        }
+        let given = given_away(desk, call, &tasks, background).await?;
+        let waits = given.into_iter().map(|given| {
+            let wait = given.map(|record| desk.hand_in(record, cx.cancel.clone()));
+            async {
+                match wait {
+                    Ok(wait) => Ok(wait.await),
+                    Err(why) => Err(why),
+                }
+            }
+        });
         let entries = join_all(waits).await;
         Ok(told(&entries, desk.settings.max_summary_chars))
     }
 }
 
+/// Gives the tasks of a call away, each by itself: one that cannot be does not take the others with it.
+///
+/// # Errors
+/// Why none of them was given away.
+async fn given_away(
+    desk: &Desk,
+    call: &Call,
+    tasks: &[Task],
+    background: bool,
+) -> Result<Vec<Result<DelegationRecord, String>>, String> {
+    let mut given = Vec::with_capacity(tasks.len());
+    for (number, task) in tasks.iter().enumerate() {
+        given.push(desk.dispatch(&call.id, number, task, background).await);
+    }
+    match given.first() {
+        Some(Err(why)) if given.iter().all(Result::is_err) => Err(why.clone()),
+        _ => Ok(given),
+    }
+}
+
 async fn in_background(desk: &Desk, call: &Call, tasks: &[Task]) -> Result<CallReport, String> {
     desk.check_background(&call.id, tasks.len()).await?;
-    let mut dispatched = Vec::with_capacity(tasks.len());
-    for (number, task) in tasks.iter().enumerate() {
-        dispatched.push(desk.dispatch(&call.id, number, task, true).await?);
-    }
+    let given = given_away(desk, call, tasks, true).await?;
     desk.wake_background();
-    let told: Vec<Value> = dispatched
-        .iter()
-        .enumerate()
-        .map(|(at, record)| json!({"task_index": at, "status": "dispatched", "conversation": record.child.as_str()}))
-        .collect();
+    let told = given.iter().enumerate().map(|(at, given)| match given {
+        Ok(record) => json!({"task_index": at, "status": "dispatched", "conversation": record.child.as_str()}),
+        Err(why) => not_begun(at, why),
+    });
+    let told: Vec<Value> = told.collect();
     let note = "Go on with something else, or answer. Each result comes later as an input of its own.";
     let mut report = CallReport::new(CallOutcome::Ok, json!({ "results": told, "note": note }).to_string());
-    report.summary = format!("{} tasks in the background", dispatched.len());
-    let ids: Vec<&str> = dispatched.iter().map(|record| record.id.as_str()).collect();
+    let ids: Vec<&str> = given.iter().flatten().map(|record| record.id.as_str()).collect();
+    report.summary = format!("{} tasks in the background", ids.len());
     report.meta = Some(json!({ "delegations": ids }));
     Ok(report)
 }
 
+fn not_begun(at: usize, why: &str) -> Value {
+    json!({"task_index": at, "status": "not_begun", "summary": why})
+}
+
 /// The results in the order of the tasks.
-fn told(entries: &[Option<Entry>], max: usize) -> CallReport {
-    let results: Vec<Value> = entries.iter().enumerate().map(|(at, entry)| worded(at, entry.as_ref(), max)).collect();
-    let count = |state| entries.iter().flatten().filter(|entry| entry.record.state == state).count();
+fn told(entries: &[Result<Option<Entry>, String>], max: usize) -> CallReport {
+    let results = entries.iter().enumerate().map(|(at, entry)| match entry {
+        Ok(entry) => worded(at, entry.as_ref(), max),
+        Err(why) => not_begun(at, why),
+    });
+    let results: Vec<Value> = results.collect();
+    let ended = || entries.iter().flatten().flatten();
+    let count = |state| ended().filter(|entry| entry.record.state == state).count();
     let completed = count(DelegationState::Completed);
     let outcome = match completed {
         0 if count(DelegationState::Cancelled) > 0 => CallOutcome::Interrupted,
@@ -120,7 +151,7 @@ fn told(entries: &[Option<Entry>], max: usize) -> CallReport {
     };
     let mut report = CallReport::new(outcome, json!({ "results": results }).to_string());
     report.summary = format!("{completed} of {} tasks done", entries.len());
-    let ids: Vec<&str> = entries.iter().flatten().map(|entry| entry.record.id.as_str()).collect();
+    let ids: Vec<&str> = ended().map(|entry| entry.record.id.as_str()).collect();
     report.meta = Some(json!({ "delegations": ids }));
     report
 }

@@ -423,6 +423,17 @@ async fn a_write_that_fails_once_costs_no_child_and_no_report() {
 }
 
 #[tokio::test]
+async fn a_task_that_cannot_be_given_away_does_not_take_the_others_with_it() {
+    let world = World::new();
+    let tasks = json!([{"goal": "say a"}, {"goal": "say b", "toolsets": ["nothing"]}, {"goal": "say c"}]);
+    let model = Family::new([json!({ "tasks": tasks })]);
+    ask(&Engine::new(parts(&world, &model)), None, "go").await;
+    let told = told(&model);
+    assert_eq!(field(&told[0], "status"), ["completed", "not_begun", "completed"]);
+    assert!(field(&told[0], "summary")[1].contains("HM3003"), "{}", told[0]);
+}
+
+#[tokio::test]
 async fn t35_a_child_asks_nobody_and_what_needs_a_person_is_denied() {
     let world = World::new();
     let model = Family::new([json!({"goal": "work hard"})]);
