@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, PromptSubmitParams, Request, Response, SessionRefParams, TurnWaitParams,
+    ConversationSummary, PromptSubmitParams, Request, Response, SessionRefParams, SessionUndoParams, TurnWaitParams,
 };
 
 use crate::args::{PickArgs, SessionArgs};
@@ -46,12 +46,14 @@ pub(crate) struct Plan {
     mode: Mode,
     /// Whether stdin belongs to the text.
     reads_stdin: bool,
+    /// Whether the text is the session's last input, which is undone and sent again.
+    again: bool,
 }
 
 impl Plan {
     /// Of `hermes -z TEXT`.
     pub(crate) fn one_shot(text: String, json: bool) -> Self {
-        Self { text: Some(text), mode: if json { Mode::Json } else { Mode::OneShot }, reads_stdin: true }
+        Self { text: Some(text), mode: if json { Mode::Json } else { Mode::OneShot }, reads_stdin: true, again: false }
     }
 
     /// Of `hermes` and `hermes chat`.
@@ -62,7 +64,12 @@ impl Plan {
             (Some(_), ..) => Mode::Query,
             (None, ..) => Mode::Interactive,
         };
-        Self { reads_stdin: query.is_none(), text: query, mode }
+        Self { reads_stdin: query.is_none(), text: query, mode, again: false }
+    }
+
+    /// Of `hermes sessions retry NAME`.
+    pub(crate) fn retry(json: bool) -> Self {
+        Self { text: None, mode: if json { Mode::Json } else { Mode::Query }, reads_stdin: false, again: true }
     }
 
     /// The mode for what this process is connected to: without a terminal nobody can talk, only say something.
@@ -127,6 +134,7 @@ async fn talk(context: &Context, session: &SessionArgs, plan: Plan) -> Result<Ex
     };
     let result = match plan.mode {
         Mode::Interactive => interactive::run(&mut room, &session.pick).await,
+        _ if plan.again => room.say_again(&session.pick, early).await,
         _ => room.say(&text, &session.pick, early).await,
     };
     drop(room);
@@ -228,6 +236,25 @@ impl Room<'_> {
         })
     }
 
+    /// Undoes the last input of a session and hands its text in again. What was undone is kept: `redo` brings it back
+    /// until something is written, so an input that is not accepted is back at once.
+    ///
+    /// # Errors
+    /// When there is nothing to undo, or the text is not accepted.
+    pub(crate) async fn retry(&self, session: &ConversationSummary) -> Result<Followed, Fault> {
+        let conversation = session.id.clone();
+        let undo = Request::SessionUndo(SessionUndoParams { conversation: conversation.clone(), turns: 1 });
+        let undone = request!(self.link, undo, Response::Undone(done) => done)?;
+        match self.submit(Some(session), &undone.text).await {
+            Ok(followed) => Ok(followed),
+            Err(refused) => {
+                let redo = Request::SessionRedo(SessionRefParams { conversation });
+                request!(self.link, redo, Response::Redone { .. } => ())?;
+                Err(refused)
+            }
+        }
+    }
+
     /// Goes on with what a crash left.
     pub(crate) fn resume(session: &ConversationSummary) -> Followed {
         let conversation = session.id.clone();
@@ -262,6 +289,21 @@ impl Room<'_> {
             Some(session) if text.trim().is_empty() => Self::resume(session),
             _ => self.submit(session.as_ref(), text).await?,
         };
+        self.show_answer(followed, early).await
+    }
+
+    /// Says the last input of a session again and shows the answer.
+    async fn say_again(&mut self, pick: &PickArgs, early: Option<Stop>) -> Result<Exit, Fault> {
+        // What changes a session is not guessed at.
+        let Some(name) = &pick.resume else {
+            return Err(Fault::Usage("which session? see `hermes sessions retry --help`".to_owned()));
+        };
+        let session = self.link.find_exactly(name).await?;
+        let followed = self.retry(&session).await?;
+        self.show_answer(followed, early).await
+    }
+
+    async fn show_answer(&mut self, followed: Followed, early: Option<Stop>) -> Result<Exit, Fault> {
         // After the acceptance: without a usable model this line is the same message as the failure.
         if self.terminal.stderr && matches!(self.mode, Mode::OneShot | Mode::Query) {
             let line = self.terminal.err_style().dim(&harmless(&self.link.model_line));

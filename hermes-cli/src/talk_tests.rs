@@ -2,7 +2,7 @@
 
 use hermes_gateway::protocol::{
     AdmissionId, AdmissionStatus, ConversationId, EndReason, PromptSubmitResponse, Receipt, RpcError,
-    SessionResolveResponse, TurnError, TurnResult, UsageTotals,
+    SessionResolveResponse, SessionUndoResponse, TurnError, TurnResult, UsageTotals,
 };
 use tokio::sync::mpsc;
 
@@ -136,6 +136,58 @@ async fn a_session_that_is_not_there_is_wrong_use() {
     let pick = PickArgs { last: false, resume: Some("missing".into()) };
     let said = say(Mode::OneShot, "more", pick, None).await;
     assert_eq!(said.exit.unwrap_err().exit(), Exit::Usage);
+}
+
+/// Retries the last input of session c1 with a gateway that accepts inputs, or refuses them.
+async fn retry(accepts: bool) -> (Result<Followed, Fault>, Vec<String>) {
+    let (script, mut link) = Scripted::link(move |request, _| match request {
+        Request::SessionUndo(_) => {
+            now(Response::Undone(SessionUndoResponse { rows: 4, text: "the last input".to_owned() }))
+        }
+        Request::SessionRedo(_) => now(Response::Redone { rows: 4 }),
+        Request::PromptSubmit(_) if accepts => now(Response::Submitted(PromptSubmitResponse {
+            receipt: Receipt {
+                admission: AdmissionId::parse("a1").unwrap(),
+                conversation: ConversationId::parse("c1").unwrap(),
+                seq: 1,
+                status: AdmissionStatus::Queued,
+                outcome: None,
+                generation: None,
+                turn: None,
+            },
+            replayed: false,
+        })),
+        _ => Box::pin(async { Err(RpcError { code: "HM1004".into(), message: "full".into(), usage: false }) }),
+    });
+    let (_buttons, presses) = mpsc::channel(1);
+    let mut stops = Buttons(presses);
+    let room = Room {
+        link: &mut link,
+        screen: Screen::new(Box::new(Shared::default()), Box::new(Shared::default()), false, Style::default()),
+        stops: &mut stops,
+        terminal: Terminal::none(),
+        attended: false,
+        mode: Mode::Query,
+    };
+    let told = room.retry(&summary("c1", None)).await;
+    let requests = script.requests();
+    let asked = requests.iter().map(|request| match request {
+        Request::PromptSubmit(params) => format!("submit {}", params.text),
+        Request::SessionUndo(params) => format!("undo {}", params.turns),
+        Request::SessionRedo(_) => "redo".to_owned(),
+        other => format!("{other:?}"),
+    });
+    (told, asked.collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_is_not_accepted_a_second_time_is_back_as_it_was() {
+    let (told, asked) = retry(true).await;
+    assert!(told.is_ok());
+    assert_eq!(asked, ["undo 1", "submit the last input"]);
+    let (told, asked) = retry(false).await;
+    assert!(told.is_err_and(|fault| fault.message().is_some_and(|text| text.contains("full"))));
+    assert_eq!(asked, ["undo 1", "submit the last input", "redo"]);
 }
 
 #[tokio::test(start_paused = true)]

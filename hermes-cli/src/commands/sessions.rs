@@ -9,11 +9,13 @@ use hermes_gateway::protocol::{
     SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams, SessionUndoParams,
 };
 
+use crate::args::{PickArgs, SessionArgs};
 use crate::context::Context;
 use crate::exit::{Exit, Fault};
 use crate::link::{Link, request};
 use crate::render::export::{self, Format};
 use crate::render::lists;
+use crate::talk::{self, Plan};
 use crate::text::one_line;
 
 /// Rows of an export that are asked for at one time. Bounds what a long session takes in memory.
@@ -134,6 +136,12 @@ enum What {
         #[arg(default_value_t = 1)]
         turns: usize,
     },
+    /// Undo the last input and send it again. The first answer is kept, and no longer shown to the model
+    Retry {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+    },
     /// Take the last undo back, when nothing was written since
     Redo {
         /// An id, the beginning of one, or a title
@@ -247,6 +255,11 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     {
         return Err(Fault::Usage("there is no terminal to ask on; --yes deletes without asking".to_owned()));
     }
+    if let What::Retry { name } = args.what {
+        let pick = PickArgs { last: false, resume: Some(name) };
+        let session = SessionArgs { pick, ..SessionArgs::default() }.or(&context.session);
+        return talk::run(context, &session, Plan::retry(context.json));
+    }
     let select = context.session.select.clone();
     let needs_model = matches!(args.what, What::Compress { .. });
     context.ask(&select, needs_model, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
@@ -335,6 +348,8 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             let done = request!(link, Request::SessionUndo(params), Response::Undone(done) => done)?;
             writeln!(out, "{} rows are undone; the input was: {}", done.rows, one_line(&done.text, width))?;
         }
+        // Answers like `chat` does, before this.
+        What::Retry { .. } => {}
         What::Redo { name } => {
             let conversation = link.find_exactly(&name).await?.id;
             let params = SessionRefParams { conversation };

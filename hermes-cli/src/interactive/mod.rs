@@ -3,7 +3,9 @@
 mod editor;
 mod slash;
 
-use hermes_gateway::protocol::{ConversationSummary, Request, Response, SessionRenameParams, SessionResolveParams};
+use hermes_gateway::protocol::{
+    ConversationSummary, Request, Response, SessionRenameParams, SessionResolveParams, SessionUndoParams,
+};
 
 use crate::args::PickArgs;
 use crate::ask::TerminalAsker;
@@ -13,7 +15,7 @@ use crate::follow::{Desk, End, Followed, Patience, View};
 use crate::link::request;
 use crate::render::lists;
 use crate::talk::Room;
-use crate::text::harmless;
+use crate::text::{harmless, one_line};
 use editor::{Editor, Input};
 use slash::Slash;
 
@@ -187,6 +189,23 @@ async fn run_command(
             if let Some(picked) = room.picked(&pick).await? {
                 *session = Some(picked.clone());
                 return go_on(room, &picked).await;
+            }
+        }
+        Slash::Undo | Slash::Retry if session.is_none() => {
+            room.screen.note("There is no session yet: say something first.");
+        }
+        Slash::Undo => {
+            if let Some(session) = session {
+                let params = SessionUndoParams { conversation: session.id.clone(), turns: 1 };
+                let done = request!(room.link, Request::SessionUndo(params), Response::Undone(done) => done)?;
+                let text = one_line(&done.text, width);
+                room.screen.note(&format!("{} rows are undone; the input was: {text}", done.rows));
+            }
+        }
+        Slash::Retry => {
+            if let Some(session) = session {
+                let followed = room.retry(session).await?;
+                return follow(room, followed).await;
             }
         }
         Slash::Title => match session {

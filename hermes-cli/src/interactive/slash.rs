@@ -15,6 +15,10 @@ pub(super) enum Slash {
     Resume,
     /// Gives the session a title.
     Title,
+    /// Undoes the last input.
+    Undo,
+    /// Undoes the last input and sends it again.
+    Retry,
     /// Leaves.
     Quit,
 }
@@ -34,6 +38,8 @@ const REGISTRY: &[Entry] = &[
     Entry { slash: Slash::Sessions, name: "sessions", argument: "", help: "show the last sessions" },
     Entry { slash: Slash::Resume, name: "resume", argument: "ID|TITLE", help: "go on with a session" },
     Entry { slash: Slash::Title, name: "title", argument: "TEXT", help: "give this session a title" },
+    Entry { slash: Slash::Undo, name: "undo", argument: "", help: "undo the last input and what came of it" },
+    Entry { slash: Slash::Retry, name: "retry", argument: "", help: "undo the last input and send it again" },
     Entry { slash: Slash::Quit, name: "quit", argument: "", help: "leave (also Ctrl-D)" },
 ];
 

@@ -99,6 +99,14 @@ async fn sessions_are_undone_done_again_branched_marked_and_named_exactly() {
     ok(&home, &["sessions", "redo", &id]).await;
     let again = ok(&home, &["sessions", "export", &id, "--format", "md"]).await;
     assert_eq!(again.lines().count(), before.lines().count());
+    // The last input once more: what the model sees has it once, and the server gets the same bytes as the first time.
+    let told = ok(&home, &["sessions", "retry", &id]).await;
+    assert!(told.contains("ok, short answer"), "{told}");
+    let seen = server.seen();
+    let [.., first, second] = seen.as_slice() else { panic!("{} requests", seen.len()) };
+    assert_eq!(first.body, second.body);
+    let retried = ok(&home, &["sessions", "export", &id, "--format", "md"]).await;
+    assert_eq!(retried.lines().count(), before.lines().count());
     let branch = ok(&home, &["sessions", "branch", &id, "--title", "twice"]).await;
     let next = home.run(&["--resume", branch.trim(), "-z", "hello"]).await.unwrap();
     assert_eq!((next.code, next.stdout.trim()), (Some(0), "ok, short answer"), "{next:?}");
@@ -111,5 +119,6 @@ async fn sessions_are_undone_done_again_branched_marked_and_named_exactly() {
     ok(&home, &["sessions", "pin", &id]).await;
     assert!(ok(&home, &["sessions", "prune", "--dry-run"]).await.contains("0 sessions would be"));
     ok(&home, &["sessions", "delete", &id, "--yes"]).await;
-    assert!(ok(&home, &["store", "check"]).await.contains("Everything is as it must be."));
+    let checked = ok(&home, &["store", "check"]).await;
+    assert!(checked.contains("Everything is as it must be."), "{checked}");
 }
