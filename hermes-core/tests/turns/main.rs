@@ -17,6 +17,7 @@ mod closing;
 mod compress_manual;
 mod crashes;
 mod delegate;
+mod edits;
 mod endings;
 mod examples;
 mod fallback;
