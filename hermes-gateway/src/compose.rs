@@ -145,6 +145,11 @@ impl Parts {
         Ok((parts, hub))
     }
 
+    /// Whether this is a gateway for all.
+    pub(crate) fn serves_all(&self) -> bool {
+        self.overrides.serves_all
+    }
+
     pub(crate) fn profile(&self) -> &str {
         &self.scope.profile
     }

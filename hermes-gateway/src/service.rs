@@ -57,8 +57,17 @@ impl Gateway {
     /// What is wrong with the configuration, as a person can mend it.
     pub async fn start(launch: Launch) -> Result<Self, RpcError> {
         let (parts, hub) = Parts::gather(launch).await?;
-        let shared = Shared { parts, hub, tasks: TaskTracker::new(), work: Mutex::default() };
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Arc::new(Shared { parts, hub, tasks: TaskTracker::new(), work: Mutex::default() });
+        if shared.parts.serves_all() {
+            // Tasks in the background that an earlier process left wait for no client.
+            let begun = shared.clone();
+            shared.tasks.spawn(async move {
+                if let Err(error) = begun.parts.engine().await {
+                    tracing::debug!(code = error.code, "the engine is built with the first request: {}", error.message);
+                }
+            });
+        }
+        Ok(Self { shared })
     }
 
     /// A new client. It hears everything from now on.

@@ -180,3 +180,53 @@ async fn a_gateway_gives_tasks_to_children_and_brings_what_was_done_in_the_backg
     tokio::time::timeout(Duration::from_secs(COMES_MAX_S), brought).await.expect("no result was brought");
     assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
 }
+
+/// A call of `delegate_task` whose child is slow. The blank is escaped, so that the parent is not slow too.
+fn slow_child(background: bool) -> String {
+    let background = if background { ", \"background\": true" } else { "" };
+    format!("ASK{{delegate_task {{\"goal\": \"look SLOW\\u00201500\"{background}}}}}ASK")
+}
+
+/// Waits until a child has asked its model.
+async fn child_asks(server: &ModelServer) {
+    let asks = |body: &[u8]| String::from_utf8_lossy(body).contains("Task:\\nlook SLOW 1500");
+    let asked = async {
+        while !server.seen().iter().any(|seen| asks(&seen.body)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(COMES_MAX_S), asked).await.expect("no child asked its model");
+}
+
+#[tokio::test]
+async fn i14_kill_9_of_a_gateway_costs_neither_a_child_nor_its_report() {
+    for background in [false, true] {
+        let server = ModelServer::start().await.unwrap();
+        let home = Home::with_server(&server.base_url()).unwrap();
+        let mut gateway = Gateway::start(&home);
+        let sent = gateway.call("prompt/submit", json!({"text": slow_child(background)})).await;
+        let conversation = sent["receipt"]["conversation"].clone();
+        child_asks(&server).await;
+        gateway.child.kill().await.unwrap();
+
+        let mut gateway = Gateway::start(&home);
+        let params = json!({"conversation": conversation});
+        if !background {
+            let turn = gateway.call("turn/resume", params.clone()).await;
+            assert_eq!((&turn["reason"], &turn["answer"]), (&json!("answered"), &json!("done")), "{turn}");
+        }
+        let marker = if background { "a task that you gave away in the background" } else { "completed" };
+        let brought = async {
+            loop {
+                let shown = gateway.call("session/show", params.clone()).await.to_string();
+                if shown.contains(marker) {
+                    return shown;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let shown = tokio::time::timeout(Duration::from_secs(COMES_MAX_S), brought).await.expect("no report came");
+        assert_eq!(shown.matches(marker).count(), 1, "{shown}");
+        assert!(shown.contains("ok, short answer"), "{shown}");
+    }
+}
