@@ -179,7 +179,7 @@ cases! {
     history::i20_a_rotation_moves_the_tip_and_keeps_the_parent,
     history::i17_a_rotation_may_be_repeated,
     history::s32_a_refused_compression_changes_nothing,
-    history::s33_rows_that_arrive_meanwhile_are_carried_once,
+    history::s33_e41_rows_that_arrive_meanwhile_are_carried_once,
     history::s34_one_of_two_compressors_commits,
     history::s34_a_lock_ends_with_its_lease,
     history::a_failed_compression_is_waited_out,

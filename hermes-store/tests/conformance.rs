@@ -189,7 +189,7 @@ suite! {
     i20_a_rotation_moves_the_tip_and_keeps_the_parent,
     i17_a_rotation_may_be_repeated,
     s32_a_refused_compression_changes_nothing,
-    s33_rows_that_arrive_meanwhile_are_carried_once,
+    s33_e41_rows_that_arrive_meanwhile_are_carried_once,
     s34_one_of_two_compressors_commits,
     s34_a_lock_ends_with_its_lease,
     a_failed_compression_is_waited_out,

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn t24_a_long_result_is_spilled_whole_and_previewed() {
+    async fn t24_e55_a_long_result_is_spilled_whole_and_previewed() {
         let home = tempfile::tempdir().unwrap();
         let text = "é".repeat(300_000);
         let report = CallReport::new(CallOutcome::Ok, text.clone());

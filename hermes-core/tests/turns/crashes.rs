@@ -86,7 +86,7 @@ async fn check(world: &World, conversation: &ConversationId, result: &TurnResult
 }
 
 #[tokio::test]
-async fn i01_i12_i13_i14_a_crash_at_any_write_of_a_turn_loses_nothing_and_repeats_nothing() {
+async fn i01_i12_i13_i14_e05_e06_a_crash_at_any_write_of_a_turn_loses_nothing_and_repeats_nothing() {
     let mut points = 0;
     for fault in [Fault::DiesBefore, Fault::DiesAfter] {
         for at in 0.. {
@@ -170,7 +170,7 @@ async fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
 }
 
 #[tokio::test]
-async fn i12_e03_a_round_that_cannot_be_recorded_runs_nothing() {
+async fn i12_e02_e03_e04_a_round_that_cannot_be_recorded_runs_nothing() {
     let mut refused = 0;
     for at in 0.. {
         let world = World::new();

@@ -201,7 +201,7 @@ async fn a_turn_has_a_deadline_that_bounds_every_wait_in_it() {
 }
 
 #[tokio::test]
-async fn i09_an_owner_that_lost_its_lease_stops_and_writes_nothing() {
+async fn i09_e25_an_owner_that_lost_its_lease_stops_and_writes_nothing() {
     use hermes_store::{ClaimOutcome, ClaimPolicy, ClaimRequest, LeaseStore as _, OwnerId, TurnId};
     let world = World::new();
     let model = model([Script::hang_at_head()]);

@@ -9,7 +9,7 @@ use hermes_store::{AdmitOutcome, Intent, SessionStore as _, View};
 use crate::support::{RoundsModel, World, ask, check_prefix, short, submission};
 
 #[tokio::test]
-async fn i18_every_request_is_a_prefix_of_the_next_over_rounds_turns_and_processes() {
+async fn i18_e28_every_request_is_a_prefix_of_the_next_over_rounds_turns_and_processes() {
     let world = World::new();
     let first = RoundsModel::new(20, 2);
     let result = ask(&world.engine("one", first.clone()), None, "go").await;
@@ -27,7 +27,7 @@ async fn i18_every_request_is_a_prefix_of_the_next_over_rounds_turns_and_process
 }
 
 #[tokio::test]
-async fn i13_results_stand_in_call_order_with_one_for_each_valid_or_invalid_call() {
+async fn i13_e08_results_stand_in_call_order_with_one_for_each_valid_or_invalid_call() {
     let world = World::new();
     let model = ScriptedModel::new(ScriptedModel::test_info());
     model.push(Script::calls([("a", "act", "{}"), ("b", "nothing", "{}"), ("c", "act", "{}")]));

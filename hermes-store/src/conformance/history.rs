@@ -225,7 +225,7 @@ pub(super) async fn s32_a_refused_compression_changes_nothing(w: &World) {
     assert_eq!(contents(&w.rows("c", View::Model).await), ["sum", "", "done"]);
 }
 
-pub(super) async fn s33_rows_that_arrive_meanwhile_are_carried_once(w: &World) {
+pub(super) async fn s33_e41_rows_that_arrive_meanwhile_are_carried_once(w: &World) {
     for (name, in_place) in [("c", false), ("d", true)] {
         let (fence, turn, _) = w.begin(name, "a").await;
         w.talk(&fence, &turn, &format!("{name}-one")).await;

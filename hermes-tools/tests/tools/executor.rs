@@ -264,7 +264,7 @@ async fn t32_one_person_is_asked_one_thing_at_a_time_and_the_same_thing_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c7_what_a_tool_says_is_stored_safely() {
+async fn c7_e55_what_a_tool_says_is_stored_safely() {
     let mut bench = Bench::new();
     bench.add(LedgerTool::new("odd", bench.ledger.clone()).answering("a\0b\u{1b}[31m😀"));
     assert_eq!(bench.one("odd", none()).await.content, "a␀b␛[31m😀");

@@ -40,7 +40,7 @@ async fn an_openai_wire_server_is_used_as_configured() {
 }
 
 #[tokio::test]
-async fn i13_parallel_calls_keep_the_order_of_the_calls() {
+async fn i13_e07_parallel_calls_keep_the_order_of_the_calls() {
     let server = ModelServer::start().await.unwrap();
     let home = Home::with_server(&server.base_url()).unwrap();
     let prompt = "PAR 4 CMD{sleep 0.$((4-{j})); echo out-{j}}CMD";
