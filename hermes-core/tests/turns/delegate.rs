@@ -13,7 +13,7 @@ use hermes_providers::{
 };
 use hermes_store::{
     AdmissionStatus, AdmissionStore as _, ConversationId, DelegationRecord, DelegationState, DelegationStore as _,
-    LeaseStore as _, ResultDelivery, Role, SessionStore as _, TurnStatus, View,
+    LeaseStore as _, ResultDelivery, Role, SessionStore as _, Store, TurnStatus, View,
 };
 use hermes_tools::scripted::{FixedApprover, LedgerTool};
 use hermes_tools::{ApprovalAnswer, Concurrency, ReplaySafety, Risk, ToolRegistry};
@@ -376,6 +376,50 @@ async fn i14_a_parent_that_dies_anywhere_finds_the_children_that_it_had() {
             }
         }
         assert!(points > 40, "only {points} points");
+    }
+}
+
+#[tokio::test]
+async fn i14_a_child_that_has_a_child_is_found_with_it() {
+    for fault in [Fault::DiesBefore, Fault::DiesAfter] {
+        for at in 0.. {
+            let world = World::faster();
+            create(&world).await;
+            let engine = |name: &str, store: Arc<dyn Store>| {
+                let mut parts = world.parts_with(name, Family::new([json!({"goal": "nest"})]), world.tool(), store);
+                parts.settings.delegation =
+                    Some(DelegationSettings { max_spawn_depth: 2, ..DelegationSettings::default() });
+                Engine::new(parts)
+            };
+            let store = FaultStore::new(Arc::new(world.store.clone()), fault, at);
+            let first = engine("first", store.clone());
+            let work = async {
+                let receipt = first.submit(submission(Some(&conversation()), "r", "go")).await?.receipt().clone();
+                first.run_until(&receipt.conversation, &receipt.admission).await
+            };
+            let died = tokio::select! {
+                result = work => { result.unwrap(); false }
+                () = store.died() => true,
+            };
+            world.dead.0.lock().unwrap().push("first".to_owned());
+            let second = engine("second", Arc::new(world.store.clone()));
+            let receipt = second.submit(submission(Some(&conversation()), "r", "go")).await.unwrap().receipt().clone();
+            let result = second.run_until(&receipt.conversation, &receipt.admission).await.unwrap();
+            assert_eq!(result.reason, EndReason::Answered, "{fault:?} {at}");
+            let mut above = conversation();
+            for _ in 0..2 {
+                let all = delegations(&world, &above).await;
+                let given: Vec<_> = all.iter().filter(|record| record.parent == above).collect();
+                let [record] = given.as_slice() else { panic!("{fault:?} {at}: {all:?}") };
+                assert_eq!(record.state, DelegationState::Completed, "{fault:?} {at}");
+                assert_eq!(record.collected_by.as_ref(), Some(&record.turn), "{fault:?} {at}");
+                above = record.child.clone();
+            }
+            if !died {
+                assert!(at > 30, "only {at} points");
+                break;
+            }
+        }
     }
 }
 
