@@ -30,6 +30,8 @@ pub const CONTINUATION_ROOM_MIN_TOKENS: u64 = 512;
 /// What an output cap of the configuration may be raised to after an answer was cut; twice the cap, when that is more
 /// (engine reference, 8.3).
 pub const OUTPUT_CAP_RAISED_MAX_TOKENS: u64 = 32_768;
+/// What an output cap is lowered below the room that a provider says is left, in tokens: the Python program's number.
+pub const OUTPUT_CAP_MARGIN_TOKENS: u64 = 64;
 /// Shortest repetition that is taken out where two parts of an answer meet (engine reference, 8.3).
 pub const SEAM_OVERLAP_MIN_CHARS: usize = 32;
 /// Longest repetition that is looked for where two parts of an answer meet.

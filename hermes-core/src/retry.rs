@@ -3,7 +3,7 @@
 use hermes_providers::{ErrorClass, ProviderError};
 
 use crate::end::EndReason;
-use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
+use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,12 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         // The same answer would be as large again.
         ErrorClass::Limit => return Decision::End(EndReason::OutputTruncated),
         ErrorClass::OutputCap => {
-            return match error.output_limit {
-                Some(limit) if limit > 0 && !attempt.output_lowered => {
-                    Decision::LowerOutput { max_output_tokens: limit }
-                }
-                _ => Decision::End(EndReason::ContextOverflow),
+            // Providers count a few tokens more than they say: a cap of exactly what is there is refused again.
+            let below = error.output_limit.map_or(0, |limit| limit.saturating_sub(OUTPUT_CAP_MARGIN_TOKENS));
+            return if below > 0 && !attempt.output_lowered {
+                Decision::LowerOutput { max_output_tokens: below }
+            } else {
+                Decision::End(EndReason::ContextOverflow)
             };
         }
         ErrorClass::EmptyResponse => EndReason::EmptyResponse,
@@ -199,11 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn an_output_cap_is_lowered_once() {
+    fn e44_an_output_cap_is_lowered_once_and_below_what_is_there() {
         let mut error = ProviderError::new(ErrorClass::OutputCap, "x");
-        error.output_limit = Some(936);
+        error.output_limit = Some(1_000);
         assert_eq!(decide(&error, attempt(1)), Decision::LowerOutput { max_output_tokens: 936 });
         let again = Attempt { output_lowered: true, ..attempt(2) };
         assert_eq!(decide(&error, again), Decision::End(EndReason::ContextOverflow));
+        error.output_limit = Some(OUTPUT_CAP_MARGIN_TOKENS);
+        assert_eq!(decide(&error, attempt(1)), Decision::End(EndReason::ContextOverflow));
     }
 }

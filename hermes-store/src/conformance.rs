@@ -231,7 +231,7 @@ cases! {
     transfer::i17_an_import_is_done_once,
     transfer::an_import_that_fails_leaves_nothing,
     transfer::an_import_touches_nothing_of_another_key,
-    transfer::i14_a_call_without_a_result_gets_one_that_says_so,
+    transfer::i14_e16_a_call_without_a_result_gets_one_that_says_so,
     transfer::i08_what_is_imported_again_after_a_deletion_goes_on_counting,
     transfer::i19_what_is_exported_is_what_was_imported,
     transfer::s36_an_old_id_finds_the_conversation,

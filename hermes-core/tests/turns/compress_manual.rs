@@ -162,8 +162,10 @@ async fn e24_a_stop_while_the_notes_are_written_changes_nothing_and_gives_the_le
     assert_eq!(ask(&engine, Some(&conversation), "fifth").await.answer, "five");
 }
 
+/// In the Python program a lock that another holds makes a turn end as deferred. Here whoever shortens a history holds the
+/// lease of its conversation: a turn waits for it and never meets a lock of another.
 #[tokio::test]
-async fn an_input_that_comes_meanwhile_waits_and_is_answered_on_the_shorter_history() {
+async fn e39_an_input_that_comes_meanwhile_waits_and_is_answered_on_the_shorter_history() {
     let world = World::new();
     let (engine, chosen, conversation) = talked(&world, |_| {}).await;
     [Script::text("what was said"), Script::text("five")].into_iter().for_each(|script| chosen.push(script));

@@ -23,6 +23,7 @@ mod examples;
 mod fallback;
 mod guardrails;
 mod hydrate;
+mod listed;
 mod property;
 mod recovery;
 mod support;

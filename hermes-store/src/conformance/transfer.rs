@@ -242,7 +242,9 @@ pub(super) async fn an_import_touches_nothing_of_another_key(w: &World) {
     assert_eq!(export(w, "d").await, here);
 }
 
-pub(super) async fn i14_a_call_without_a_result_gets_one_that_says_so(w: &World) {
+/// The Python program mends what it sends and leaves what it stored. Here what comes in is mended once, in the store, so that
+/// every request is made of whole rounds.
+pub(super) async fn i14_e16_a_call_without_a_result_gets_one_that_says_so(w: &World) {
     let mut parts = bundle("c");
     let is_result = |part: &BundlePart| matches!(part, BundlePart::Row(row) if row.role == Role::Tool);
     parts.remove(parts.iter().position(is_result).unwrap());
