@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("`tidy` takes no argument, got `{argument}`");
     }
     let files = files()?;
-    for note in text::notes(&files) {
+    for note in text::notes(&files).into_iter().chain(behaviours::open()) {
         eprintln!("note: {note}");
     }
     let planned = invariants::planned(&files);
