@@ -1,7 +1,7 @@
 //! The simulation: every scenario, and in every scenario every place where a process can die or a write can fail.
 //!
-//! One thread, virtual time, no file and no socket: a run takes milliseconds and is the same every time. The store's rules
-//! are those of the in-memory model, which the store's own suite compares with both databases.
+//! One thread, virtual time, no file and no socket (but in [`real`]): a run takes milliseconds and is the same every time.
+//! The store's rules are those of the in-memory model, which the store's own suite compares with both databases.
 //!
 //! | sweep | what |
 //! |---|---|
@@ -9,6 +9,9 @@
 //! | [`sweep::writes`] | every write of the store fails, or loses its answer, or is the last one of its process |
 //! | [`sweep::zombies`] | the process stops at its k-th wait, another takes over and finishes, the first wakes |
 //! | [`sweep::twice`] | the process dies at its k-th wait and the one after it at its j-th |
+//! | [`seeds`] | random scenarios with random disturbances, one process after the other |
+//! | [`crowd`] | random worlds of several conversations and several processes at the same time |
+//! | [`real`] | the scenarios on SQLite and PostgreSQL, in real time, with a few points of each kind |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
@@ -16,6 +19,7 @@ mod check;
 mod crowd;
 mod model;
 mod parts;
+mod real;
 mod scenarios;
 mod schedule;
 mod seeds;
@@ -23,6 +27,11 @@ mod sweep;
 mod world;
 
 use scenarios::ALL;
+
+/// What `cargo xtask sim` reads: how many points or runs there were, and of what.
+fn told(count: u64, unit: &str, what: &str) {
+    println!("sim: {count} {unit}: {what}");
+}
 
 #[test]
 fn every_scenario_ends_as_it_says_and_twice_the_same() {
@@ -32,6 +41,7 @@ fn every_scenario_ends_as_it_says_and_twice_the_same() {
         assert_eq!(first.ends, scenario.ends, "{}", scenario.name);
         assert_eq!(first.trace, again.trace, "{}", scenario.name);
     }
+    told(ALL.len() as u64 * 2, "runs", "scenarios undisturbed, each twice");
 }
 
 #[test]
@@ -59,28 +69,28 @@ fn i20_histories_that_outgrow_their_window_are_shortened_more_than_once() {
 #[test]
 fn i01_i06_i13_i14_i16_a_crash_at_every_wait_loses_nothing_and_repeats_nothing() {
     let points: u64 = ALL.iter().map(sweep::awaits).sum();
-    println!("{points} crash points");
+    told(points, "points", "the process is killed at a wait");
     assert!(points > 1_000, "only {points} crash points");
 }
 
 #[test]
 fn i12_i15_i17_every_write_may_fail_lose_its_answer_or_be_the_last() {
     let points: u64 = ALL.iter().map(sweep::writes).sum();
-    println!("{points} faults");
+    told(points, "points", "a write fails, loses its answer, or is the last one");
     assert!(points > 1_000, "only {points} faults");
 }
 
 #[test]
 fn i07_i09_a_process_that_slept_past_its_lease_changes_nothing_when_it_wakes() {
     let points: u64 = ALL.iter().map(sweep::zombies).sum();
-    println!("{points} zombies");
+    told(points, "points", "the process sleeps past its lease and wakes");
     assert!(points > 500, "only {points} zombies");
 }
 
 #[test]
 fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
     let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 211)).sum();
-    println!("{points} pairs of crashes");
+    told(points, "points", "the process that recovers is killed too");
     assert!(points > 500, "only {points} pairs");
 }
 
@@ -103,23 +113,27 @@ fn seeds<T: PartialEq>(usual: u64, world: impl Fn(u64) -> (T, u64) + std::panic:
             break;
         }
         let run = || std::panic::catch_unwind(|| world(seed));
-        let Ok((first, steps)) = run() else { panic!("seed {seed} failed: HERMES_SIM_FROM={seed} HERMES_SIM_SEEDS=1") };
+        let Ok((first, steps)) = run() else {
+            println!("sim: seed {seed} failed");
+            panic!("seed {seed} failed: HERMES_SIM_FROM={seed} HERMES_SIM_SEEDS=1");
+        };
         let again = run().ok().map(|(trace, _)| trace);
         assert!(again == Some(first), "seed {seed} is not the same twice");
         worlds += 1;
         size += steps;
     }
-    println!("{worlds} random worlds from seed {from}, all of them twice the same");
     (worlds, size)
 }
 
 #[test]
 fn random_worlds_keep_every_promise_and_are_the_same_twice() {
-    seeds(SEEDS, |seed| (seeds::run(seed), 0));
+    let (worlds, _) = seeds(SEEDS, |seed| (seeds::run(seed), 0));
+    told(worlds * 2, "runs", "random worlds of one conversation, each twice");
 }
 
 #[test]
 fn several_nodes_and_conversations_keep_every_promise_and_are_the_same_twice() {
     let (worlds, steps) = seeds(CROWDS, crowd::run);
-    println!("{steps} steps of {worlds} crowds");
+    told(worlds * 2, "runs", "random worlds of three nodes and three conversations, each twice");
+    told(steps, "steps", "somebody of several went on");
 }

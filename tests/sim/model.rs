@@ -22,6 +22,8 @@ use crate::world::Dead;
 pub(crate) enum Meanwhile {
     /// Somebody steers.
     Steer(&'static str),
+    /// Somebody redirects.
+    Redirect(&'static str),
     /// Somebody sends another input.
     Send(&'static str),
     /// Somebody stops the turn.
@@ -143,6 +145,7 @@ impl Hands {
         let Some(engine) = self.engine.lock().unwrap().clone() else { return };
         let sent = match meanwhile {
             Meanwhile::Steer(text) => Some((text, Intent::Steer)),
+            Meanwhile::Redirect(text) => Some((text, Intent::Redirect)),
             Meanwhile::Send(text) => Some((text, Intent::Queue)),
             Meanwhile::Stop(how) => {
                 engine.interrupt(conversation, Stopper::User, how);

@@ -224,6 +224,7 @@ impl EventSink for Watcher {
         let turn = event.turn.as_ref();
         match &event.kind {
             EventKind::TurnEnded { result } => self.ended(conversation, result),
+            EventKind::PrefixBroken { .. } => panic!("I18: {event:?}"),
             EventKind::CallFinished { call, .. } => {
                 let rows = self.rows(conversation);
                 let stored = rows.iter().any(|row| row.answers.as_ref().is_some_and(|answer| answer.call == *call));

@@ -445,6 +445,7 @@ pub(crate) fn that_ends(reason: R) -> &'static str {
         R::RepetitionStopped => "a model that repeats itself",
         R::ThinkingExhausted => "a model that only thinks",
         R::PartialAnswer => "a connection that breaks, and nothing more",
+        R::RedirectLimit => "a user who never lets it speak",
         R::Misconfigured => "a certificate",
         R::CrashInterrupted => "a process that dies, and the next comes too late",
         R::LivenessLost => "a model that never answers",

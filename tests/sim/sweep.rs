@@ -13,8 +13,8 @@ use crate::world::{Killed, Node, Scenario, World};
 const BOUND: Duration = Duration::from_secs(24 * 3_600);
 /// A write number that is never reached.
 pub(crate) const NEVER: i64 = i64::MAX;
-/// A sleep that is longer than any lease and any heartbeat.
-const LONG: Duration = Duration::from_secs(3_600);
+/// A sleep that is longer than any lease and any heartbeat, in milliseconds.
+const LONG_MS: u64 = 3_600_000;
 
 /// Every how many waits of a scenario a sweep looks at.
 fn stride(scenario: &Scenario) -> usize {
@@ -70,7 +70,7 @@ pub(crate) async fn succeed(world: &World, name: &str) -> Vec<TurnResult> {
             return results;
         }
         world.bury(&name);
-        world.clock.sleep(world.scenario.rest_ms).await;
+        world.pass(world.scenario.rest_ms).await;
     }
     unreachable!()
 }
@@ -82,7 +82,7 @@ pub(crate) async fn undisturbed_in(world: &World) -> Run {
         Some(results) => results,
         None => {
             world.bury("first");
-            world.clock.sleep(world.scenario.rest_ms).await;
+            world.pass(world.scenario.rest_ms).await;
             succeed(world, "second").await
         }
     };
@@ -139,11 +139,11 @@ pub(crate) async fn struck_at(world: &World, fault: Fault, at: i64, what: &str) 
     recover(world, "first", "second", what).await;
 }
 
-/// The process stops at its `at`-th wait while another takes over, and then wakes. `pass` lets an hour go by. False when
-/// its life was shorter.
-pub(crate) async fn asleep_at(world: &World, at: u64, pass: impl AsyncFn(), what: &str) -> bool {
+/// The process stops at its `at`-th wait for an hour, another takes over, and then it wakes. False when its life was
+/// shorter.
+pub(crate) async fn asleep_at(world: &World, at: u64, what: &str) -> bool {
     let sleeper = world.node("first", Fault::DiesBefore, NEVER);
-    let mut work = Killed::after(at, sleeper.work());
+    let mut work = Killed::after(at, sleeper.work()).outside_writes(&sleeper.store);
     let over = tokio::select! {
         biased;
         () = sleeper.store.died() => true,
@@ -152,7 +152,7 @@ pub(crate) async fn asleep_at(world: &World, at: u64, pass: impl AsyncFn(), what
     if over {
         return false;
     }
-    pass().await;
+    world.pass(LONG_MS).await;
     let results = succeed(world, "second").await;
     check::at_rest(world, &results, what).await;
     let before = world.rows(world.conversation()).await;
@@ -204,8 +204,7 @@ pub(crate) fn zombies(scenario: &Scenario) -> u64 {
     let mut points = 0;
     for at in (0..polls).step_by(stride(scenario)) {
         let what = format!("{}: asleep at wait {at}", scenario.name);
-        let pass = async || tokio::time::advance(LONG).await;
-        let slept = simulate(async { asleep_at(&World::new(scenario).await, at, pass, &what).await });
+        let slept = simulate(async { asleep_at(&World::new(scenario).await, at, &what).await });
         points += u64::from(slept);
     }
     points

@@ -111,7 +111,12 @@ pub(crate) struct Ground {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dead: Arc<Dead>,
+    /// Lets so many milliseconds go by.
+    pub(crate) pass: Pass,
 }
+
+/// How time goes by where nobody does anything.
+pub(crate) type Pass = Arc<dyn Fn(u64) -> BoxFuture<'static, ()> + Send + Sync>;
 
 impl Ground {
     /// The in-memory store in virtual time.
@@ -120,7 +125,8 @@ impl Ground {
         let store = MemoryStore::new(clock.clone());
         let dead = Arc::new(Dead::default());
         store.set_probe(dead.clone());
-        Self { store: Arc::new(store), clock, dead }
+        let pass = |ms| tokio::time::sleep(std::time::Duration::from_millis(ms)).boxed();
+        Self { store: Arc::new(store), clock, dead, pass: Arc::new(pass) }
     }
 }
 
@@ -130,6 +136,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     dead: Arc<Dead>,
+    pass: Pass,
     /// What names of this world begin with, where several worlds share a store.
     prefix: String,
     /// The conversations; most worlds have one.
@@ -167,6 +174,7 @@ impl World {
             store: ground.store.clone(),
             clock: ground.clock.clone(),
             dead: ground.dead.clone(),
+            pass: ground.pass.clone(),
             prefix: prefix.to_owned(),
             conversations: names.iter().map(named).collect(),
             effects: Arc::default(),
@@ -222,6 +230,11 @@ impl World {
     /// From now on the death of this node can be proved.
     pub(crate) fn bury(&self, name: &str) {
         self.dead.add(&format!("{}{name}", self.prefix));
+    }
+
+    /// Lets time go by.
+    pub(crate) async fn pass(&self, ms: u64) {
+        (self.pass)(ms).await;
     }
 
     /// Rows that people see.
@@ -364,12 +377,20 @@ pub(crate) struct Killed<'a, T> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     left: u64,
     polls: u64,
+    /// Where it must not stop.
+    spared: Option<Arc<FaultStore>>,
 }
 
 impl<'a, T> Killed<'a, T> {
     /// Kills `work` after `left` polls.
     pub(crate) fn after(left: u64, work: impl Future<Output = T> + Send + 'a) -> Self {
-        Self { work: Some(Box::pin(work)), left, polls: 0 }
+        Self { work: Some(Box::pin(work)), left, polls: 0, spared: None }
+    }
+
+    /// The same, but not while a write of this store is under way: whoever sleeps then keeps what others wait for.
+    pub(crate) fn outside_writes(mut self, store: &Arc<FaultStore>) -> Self {
+        self.spared = Some(store.clone());
+        self
     }
 
     /// How often it was polled.
@@ -387,7 +408,8 @@ impl<T> Future for Killed<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls >= self.left {
+        let is_spared = self.spared.as_ref().is_some_and(|store| store.is_writing());
+        if self.polls >= self.left && !is_spared {
             return Poll::Ready(None);
         }
         self.polls += 1;

@@ -1,7 +1,11 @@
 //! `cargo xtask sim`: the simulation of the turn engine, longer than ordinary tests run it.
 
-use anyhow::{Context as _, Result, bail};
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::postgres::TestServer;
 use crate::shell;
 
 /// Random worlds when nothing is asked for.
@@ -15,11 +19,11 @@ struct Wish {
     from: Option<u64>,
 }
 
-/// Runs every sweep with every crash point, then random worlds. Prints how many of each there were, and the seed of the
-/// first world that broke a promise.
+/// Runs every sweep with every crash point, random worlds, and the scenarios on both databases. Prints how many of each
+/// there were, what failed, and the seed of the first world that broke a promise.
 ///
 /// # Errors
-/// A wrong argument; a failed build; a broken promise.
+/// A wrong argument; a failed build; no PostgreSQL server; a broken promise.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = parse(arguments)?;
     let mut command = shell::cargo();
@@ -33,7 +37,56 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             command.envs(seconds.map(|seconds| ("HERMES_SIM_SECONDS", seconds.to_string())))
         }
     };
-    shell::run(&mut command)
+    let server = TestServer::get()?;
+    command.envs(server.variables()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cargo cannot be started")?;
+    let mut tally = Tally::default();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            let line = line.context("the output of the simulation cannot be read")?;
+            println!("{line}");
+            tally.hear(&line);
+        }
+    }
+    let status = child.wait().context("the simulation cannot be waited for")?;
+    println!("{}", tally.told());
+    ensure!(status.success(), "the simulation failed: {status}");
+    Ok(())
+}
+
+/// What the tests have told so far.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    points: u64,
+    runs: u64,
+    failures: u64,
+    seed: Option<u64>,
+}
+
+impl Tally {
+    /// Reads one line of output: `sim: 7 points: of what`, `sim: seed 7 failed`, or the end of a test that failed.
+    fn hear(&mut self, line: &str) {
+        if line.starts_with("test ") && line.ends_with("FAILED") {
+            self.failures += 1;
+        }
+        // A test that runs alone has its name in front of what it tells.
+        let Some((_, told)) = line.split_once("sim: ") else { return };
+        let mut words = told.split([' ', ':']);
+        let first = words.next().unwrap_or_default();
+        let second = words.next().unwrap_or_default();
+        match (first.parse::<u64>(), second) {
+            (Ok(count), "points") => self.points += count,
+            (Ok(count), "runs") => self.runs += count,
+            (Err(_), seed) if first == "seed" => self.seed = self.seed.or(seed.parse().ok()),
+            _ => {}
+        }
+    }
+
+    fn told(&self) -> String {
+        let Self { points, runs, failures, seed } = self;
+        let seed = seed.map_or_else(String::new, |seed| format!("; the first seed that failed is {seed}"));
+        format!("{} runs, {points} of them with a crash point; {failures} tests failed{seed}", runs + points)
+    }
 }
 
 fn parse(arguments: &[String]) -> Result<Wish> {
@@ -64,5 +117,25 @@ mod tests {
         for bad in ["--seeds", "--seeds x", "--sead 5", "5"] {
             assert!(parse(&words(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_the_tests_tell_is_added_up() {
+        let mut tally = Tally::default();
+        for line in [
+            "sim: 7 points: killed",
+            "test a ... sim: 5 points: asleep",
+            "sim: 4 runs: twice",
+            "sim: 99 steps: of some",
+            "sim: seed 31 failed",
+            "sim: seed 40 failed",
+            "test a ... FAILED",
+            "test b ... ok",
+        ] {
+            tally.hear(line);
+        }
+        assert_eq!(tally, Tally { points: 12, runs: 4, failures: 1, seed: Some(31) });
+        let told = "16 runs, 12 of them with a crash point; 1 tests failed; the first seed that failed is 31";
+        assert_eq!(tally.told(), told);
     }
 }

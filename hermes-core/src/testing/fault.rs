@@ -3,7 +3,7 @@
 mod exchange;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use hermes_store::transfer::TransferStore;
@@ -47,6 +47,23 @@ pub struct FaultStore {
     fails_next: AtomicBool,
     dead: AtomicBool,
     died: Notify,
+    writing: AtomicUsize,
+}
+
+/// Counts a write for as long as the store is at it.
+struct Writing<'s>(&'s AtomicUsize);
+
+impl<'s> Writing<'s> {
+    fn begin(count: &'s AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl FaultStore {
@@ -61,7 +78,14 @@ impl FaultStore {
             fails_next: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             died: Notify::new(),
+            writing: AtomicUsize::new(0),
         })
+    }
+
+    /// True while the store below is at a write: it may hold what other writers wait for.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::SeqCst) > 0
     }
 
     /// The next write fails and changes nothing, besides the fault that was chosen.
@@ -100,7 +124,7 @@ impl FaultStore {
     async fn write<T>(&self, work: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         // A write takes time: the process may die before it and after it.
         yield_once().await;
-        let done = self.disturbed(work).await;
+        let done = self.disturbed(counted(&self.writing, work)).await;
         yield_once().await;
         done
     }
@@ -130,6 +154,11 @@ impl FaultStore {
             (Fault::DiesBefore | Fault::DiesAfter, _) => self.die().await,
         }
     }
+}
+
+async fn counted<T>(count: &AtomicUsize, work: impl Future<Output = T>) -> T {
+    let _writing = Writing::begin(count);
+    work.await
 }
 
 /// Lets everything else run once.
@@ -286,7 +315,7 @@ impl TranscriptStore for FaultStore {
         &self,
         fence: &Fence,
         turn: &TurnId,
-        rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+        rows: &(dyn for<'a> Fn(&'a [AdmissionRecord]) -> Vec<NewMessage> + Send + Sync),
     ) -> Result<Vec<AdmissionRecord>, StoreError> {
         self.write(self.inner.take_steers(fence, turn, rows)).await
     }
