@@ -6,12 +6,13 @@
 //!
 //! - I18: every request begins with the bytes of the one before, unless the session changed in between;
 //! - I13: every request and the whole transcript have each call with its one result, in call order;
-//! - I01, I04: every input and every steer stands in the transcript once and came to an end;
+//! - I01, I04: every input and every steer came to an end and stands in the transcript once (or not at all, when its sender
+//!   was told that it failed);
 //! - I14: no effect happened twice;
 //! - what the model is shown stays bounded, and so does what the process holds: its memory (the resident set, in this
 //!   process of its own) grows by no more than a small multiple of what the store was given, and a fixed allowance.
 //!
-//! `HERMES_SOAK_TURNS` and `HERMES_SOAK_SEED` choose another length and another seed.
+//! An ordinary run is shorter; `HERMES_SOAK_TURNS` (2000 is the whole) and `HERMES_SOAK_SEED` choose another length and another seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,14 +39,17 @@ use hermes_providers::{
 };
 use hermes_store::memory::MemoryStore;
 use hermes_store::{
-    AdmissionId, AdmissionStatus, AdmissionStore as _, ConversationId, Intent, LivenessProbe, MessageKind, MessagePage,
-    OwnerInfo, Role, SessionId, SessionStore as _, StoredMessage, TranscriptStore as _, View,
+    AdmissionId, AdmissionOutcome, AdmissionStatus, AdmissionStore as _, ConversationId, Intent, LivenessProbe,
+    MessageKind, MessagePage, OwnerInfo, Role, SessionId, SessionStore as _, StoredMessage, TranscriptStore as _, View,
 };
 use hermes_tools::scripted::{Ledger, LedgerTool};
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
-/// Turns of an ordinary run.
-const TURNS: u64 = 2_000;
+/// Turns of an ordinary run: the in-memory store looks through all rows of a conversation at each turn, so that the time of
+/// a soak grows with the square of its length. `HERMES_SOAK_TURNS=2000` runs it whole.
+const TURNS_USUAL: u64 = 600;
+/// Most turns of one process, when nothing kills it before.
+const TURNS_OF_NODE_MAX: u64 = 30;
 /// The model's window in tokens: small, so that the history outgrows it often.
 const WINDOW_TOKENS: u64 = 32_768;
 /// Most rows that the model may ever be shown: about four windows full of the shortest turns.
@@ -54,6 +58,9 @@ const VIEW_MAX_ROWS: usize = 1_000;
 const GROWTH_ALLOWED_BYTES: u64 = 32 * 1024 * 1024;
 /// What a byte of a row may cost in the in-memory store: two copies of its text, its ids and its places in indexes.
 const BYTES_PER_ROW_BYTE: u64 = 4;
+
+/// How a request for notes begins.
+const NOTES_BEGIN: &[u8] = b"You write hand-over notes.";
 
 /// Virtual time: tokio's, which stands still while anything can run.
 #[derive(Debug)]
@@ -172,7 +179,7 @@ impl World {
             principal: "somebody".to_owned(),
             request_id: Some(id.to_owned()),
             intent,
-            input: Input::text(format!("{id}. {}", self.words(300))),
+            input: Input::text(format!("{id}. {}", self.words(600))),
         }
     }
 }
@@ -188,7 +195,7 @@ impl Node {
     fn new(world: &Arc<World>, number: u64) -> Self {
         let name = format!("n{number}");
         let fault = [Fault::DiesBefore, Fault::DiesAfter, Fault::AnswerLost, Fault::FailsOnce][world.below(4)];
-        let store = FaultStore::new(Arc::new(world.store.clone()), fault, i64::try_from(world.below(600)).unwrap());
+        let store = FaultStore::new(Arc::new(world.store.clone()), fault, i64::try_from(world.below(400)).unwrap());
         let model = Arc::new(Model {
             info: ModelInfo { context_window: Some(WINDOW_TOKENS), ..ScriptedModel::test_info() },
             world: world.clone(),
@@ -258,8 +265,12 @@ impl Model {
     async fn check(&self, request: &ChatRequest) {
         count(&self.world.counts.requests);
         check_pairs(&request.messages);
-        let summary = self.world.store.conversation(&self.world.conversation).await.unwrap();
-        let tip = summary.tip.unwrap();
+        let known = self.world.last.lock().unwrap().as_ref().map(|(session, _)| session.clone());
+        let tip = match known {
+            // The in-memory store counts all rows of a conversation when it is asked for one: not at each request.
+            Some(known) if self.world.store.session(&known).await.unwrap().ended_at_ms.is_none() => known,
+            _ => self.world.store.conversation(&self.world.conversation).await.unwrap().tip.unwrap(),
+        };
         let mut last = self.world.last.lock().unwrap();
         if let Some((session, before)) = last.as_ref()
             && *session == tip
@@ -299,8 +310,12 @@ impl ChatModel for Model {
     }
 
     async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError> {
-        self.check(request).await;
         let world = &self.world;
+        // It is asked for the notes too, when the model for them fails.
+        if request.system.starts_with(NOTES_BEGIN) {
+            return Ok(answer(world.words(2_000), Vec::new(), Finish::Stop));
+        }
+        self.check(request).await;
         if world.chance(8) {
             self.steer().await;
         }
@@ -318,7 +333,7 @@ impl ChatModel for Model {
             return Ok(answer(world.words(400), Vec::new(), Finish::Length));
         }
         if world.chance(55) {
-            return Ok(answer(world.words(1_200), Vec::new(), Finish::Stop));
+            return Ok(answer(world.words(2_400), Vec::new(), Finish::Stop));
         }
         let calls = (0..=world.below(3)).map(|at| CompletedCall {
             // Providers use their ids again.
@@ -438,12 +453,17 @@ async fn check_transcript(world: &World) {
         .filter(|row| matches!(row.kind, MessageKind::Normal | MessageKind::Steer))
         .map(|row| row.content.as_str())
         .collect();
-    let sent: Vec<String> = world.sent.lock().unwrap().iter().map(|(sent, _)| sent.input.text.clone()).collect();
-    let mut wanted: Vec<&str> = sent.iter().map(String::as_str).collect();
-    let mut found = inputs.clone();
-    wanted.sort_unstable();
-    found.sort_unstable();
-    assert!(found == wanted, "I01, I04: {} inputs were sent, {} stand in the transcript", wanted.len(), found.len());
+    let found: HashSet<&str> = inputs.iter().copied().collect();
+    assert_eq!(found.len(), inputs.len(), "I01, I04: an input stands twice in the transcript");
+    let sent = world.sent.lock().unwrap().clone();
+    assert!(found.len() <= sent.len(), "I01: {} inputs were sent, {} are there", sent.len(), found.len());
+    for (sent, id) in sent {
+        let receipt = world.store.admission(&id.unwrap()).await.unwrap().receipt;
+        assert_eq!(receipt.status, AdmissionStatus::Terminal, "{receipt:?}");
+        // A write that failed may have ended the turn before its input had a row; who sent it was told so.
+        let is_told = receipt.outcome == Some(AdmissionOutcome::Failed);
+        assert!(found.contains(sent.input.text.as_str()) || is_told, "I01, I04: lost: {receipt:?}");
+    }
     let calls: Vec<_> = rows.iter().flat_map(|row| row.calls.iter().map(|call| &call.call)).collect();
     let results: Vec<_> = rows.iter().filter_map(|row| row.answers.as_ref().map(|call| &call.call)).collect();
     assert!(calls == results, "I13: {} calls, {} results", calls.len(), results.len());
@@ -478,8 +498,16 @@ async fn soak(seed: u64, turns: u64) -> Shown {
     create(&world).await;
     let mut nodes = 0;
     let mut node = Node::new(&world, nodes);
-    let (mut view_max, mut early) = (0, None);
+    let (mut view_max, mut early, mut left) = (0, None, TURNS_OF_NODE_MAX);
     for turn in 0..turns {
+        left -= 1;
+        if left == 0 {
+            // An end in order: another process goes on.
+            node.engine.shutdown().await;
+            nodes += 1;
+            node = Node::new(&world, nodes);
+            left = 1 + world.below(TURNS_OF_NODE_MAX as usize) as u64;
+        }
         let submission = world.submission(&format!("input-{turn}"), Intent::Queue);
         world.sent.lock().unwrap().push((submission, None));
         let mut tries = 0;
@@ -505,9 +533,9 @@ async fn soak(seed: u64, turns: u64) -> Shown {
 }
 
 #[test]
-fn i18_i20_two_thousand_turns_on_one_conversation_keep_every_promise_and_stay_flat() {
+fn i18_i20_very_many_turns_on_one_conversation_keep_every_promise_and_stay_flat() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let turns = number("HERMES_SOAK_TURNS").unwrap_or(TURNS);
+    let turns = number("HERMES_SOAK_TURNS").unwrap_or(TURNS_USUAL);
     let seed = number("HERMES_SOAK_SEED").unwrap_or(4);
     let begun = std::time::Instant::now();
     let run = || {
@@ -527,9 +555,9 @@ fn i18_i20_two_thousand_turns_on_one_conversation_keep_every_promise_and_stay_fl
         assert!(grown <= allowed, "it grew by {grown} bytes, {allowed} are allowed: {again}");
     }
     let seen = |number: &AtomicU64| number.load(Ordering::SeqCst);
-    if turns >= TURNS {
+    if turns >= TURNS_USUAL {
         let all = [&counts.compressions, &counts.refused, &counts.cut, &counts.steers, &counts.faults, &counts.deaths];
-        assert!(all.iter().all(|number| seen(number) >= 20), "something hardly happened: {counts:?}");
+        assert!(all.iter().all(|number| seen(number) >= 5), "something hardly happened: {counts:?}");
     }
     assert!(seen(&counts.prefixes) * 10 >= seen(&counts.requests) * 8, "{counts:?}");
 }
