@@ -12,7 +12,8 @@
 //! - what the model is shown stays bounded, and so does what the process holds: its memory (the resident set, in this
 //!   process of its own) grows by no more than a small multiple of what the store was given, and a fixed allowance.
 //!
-//! An ordinary run is shorter; `HERMES_SOAK_TURNS` (2000 is the whole) and `HERMES_SOAK_SEED` choose another length and another seed.
+//! An ordinary run is shorter; `cargo xtask sim` runs all 2,000 turns. `HERMES_SOAK_TURNS` and `HERMES_SOAK_SEED` choose
+//! another length and another seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,9 +46,11 @@ use hermes_store::{
 use hermes_tools::scripted::{Ledger, LedgerTool};
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
+/// Turns of the whole soak, which `cargo xtask sim` runs.
+const TURNS: u64 = 2_000;
 /// Turns of an ordinary run: the in-memory store looks through all rows of a conversation at each turn, so that the time of
-/// a soak grows with the square of its length. `HERMES_SOAK_TURNS=2000` runs it whole.
-const TURNS_USUAL: u64 = 600;
+/// a soak grows with the square of its length.
+const TURNS_USUAL: u64 = 1_000;
 /// Most turns of one process, when nothing kills it before.
 const TURNS_OF_NODE_MAX: u64 = 30;
 /// The model's window in tokens: small, so that the history outgrows it often.
@@ -535,7 +538,8 @@ async fn soak(seed: u64, turns: u64) -> Shown {
 #[test]
 fn i18_i20_very_many_turns_on_one_conversation_keep_every_promise_and_stay_flat() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let turns = number("HERMES_SOAK_TURNS").unwrap_or(TURNS_USUAL);
+    let usual = if std::env::var_os("HERMES_SIM_ALL").is_some() { TURNS } else { TURNS_USUAL };
+    let turns = number("HERMES_SOAK_TURNS").unwrap_or(usual);
     let seed = number("HERMES_SOAK_SEED").unwrap_or(4);
     let begun = std::time::Instant::now();
     let run = || {

@@ -19,15 +19,15 @@ struct Wish {
     from: Option<u64>,
 }
 
-/// Runs every sweep with every crash point, random worlds, and the scenarios on both databases. Prints how many of each
-/// there were, what failed, and the seed of the first world that broke a promise.
+/// Runs every sweep with every crash point, random worlds, the scenarios on both databases, and the whole soak. Prints how
+/// many of each there were, what failed, and the seed of the first world that broke a promise.
 ///
 /// # Errors
 /// A wrong argument; a failed build; no PostgreSQL server; a broken promise.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let wish = parse(arguments)?;
     let mut command = shell::cargo();
-    command.args(["test", "--workspace", "--all-features", "--test", "sim", "--", "--nocapture"]);
+    command.args(["test", "--workspace", "--all-features", "--test", "sim", "--test", "soak", "--", "--nocapture"]);
     command.env("HERMES_SIM_ALL", "1").env_remove("HERMES_SIM_SECONDS");
     command.env("HERMES_SIM_FROM", wish.from.unwrap_or(0).to_string());
     match (wish.seeds, wish.seconds) {
