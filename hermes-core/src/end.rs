@@ -63,6 +63,8 @@ pub enum EndReason {
     ThinkingExhausted,
     /// The connection broke after a part of the answer, more than once; the part was kept.
     PartialAnswer,
+    /// The user's words cut the request again and again, and no answer came; what was not read is the next input.
+    RedirectLimit,
     /// This program is set up in a way that cannot work.
     Misconfigured,
     /// A crash interrupted it, and going on was not possible or not wanted any more.
@@ -97,6 +99,7 @@ impl EndReason {
         Self::RepetitionStopped,
         Self::ThinkingExhausted,
         Self::PartialAnswer,
+        Self::RedirectLimit,
         Self::Misconfigured,
         Self::CrashInterrupted,
         Self::InvariantViolated,
@@ -129,6 +132,7 @@ impl EndReason {
             Self::RepetitionStopped => "repetition_stopped",
             Self::ThinkingExhausted => "thinking_exhausted",
             Self::PartialAnswer => "partial_answer",
+            Self::RedirectLimit => "redirect_limit",
             Self::Misconfigured => "misconfigured",
             Self::CrashInterrupted => "crash_interrupted",
             Self::InvariantViolated => "invariant_violated",
@@ -169,6 +173,7 @@ impl EndReason {
             Self::ThinkingExhausted => Some("HM4021"),
             Self::PartialAnswer => Some("HM4022"),
             Self::LivenessLost => Some("HM4023"),
+            Self::RedirectLimit => Some("HM4024"),
         }
     }
 
@@ -197,6 +202,7 @@ impl EndReason {
                 | Self::RepetitionStopped
                 | Self::ThinkingExhausted
                 | Self::PartialAnswer
+                | Self::RedirectLimit
                 | Self::StoppedByShutdown
         )
     }

@@ -35,7 +35,7 @@ use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::trail::Trail;
-use crate::turn::{LeaseTime, Turn, recover};
+use crate::turn::{LeaseTime, Redirects, Turn, recover};
 use crate::windows::{WindowKeeper, Windows};
 use crate::watchdog::Pulse;
 
@@ -768,6 +768,7 @@ impl Engine {
             invalid_rounds: 0,
             trail: Trail::default(),
             shown: Shown::default(),
+            redirects: Redirects::default(),
             guard: Mutex::new(Guardrails::new(hard_stop)),
         }
     }

@@ -122,6 +122,8 @@ pub const TURN_ATTEMPTS_MAX: i64 = 3;
 pub const RESUME_FRESH_MS: i64 = 3_600_000;
 /// An accepted input that its own process has left waiting for this long may be run by another.
 pub const ORPHAN_AFTER_MS: u64 = 60_000;
+/// Longest sleep between two looks for a redirect beside a request; a change of the conversation ends it earlier.
+pub const REDIRECT_WAIT_MS: u64 = 30_000;
 /// Longest sleep between two looks at a conversation that somebody else owns.
 pub const WAIT_POLL_MS: u64 = 250;
 /// Text of a result that an event shows.

@@ -227,9 +227,10 @@ pub trait TranscriptStore: Send + Sync {
         result: CallResult,
     ) -> Result<SettledCall, StoreError>;
 
-    /// Appends queued steers of the conversation as user rows of the running turn and ends their admissions, in one
-    /// transaction: each reaches the model exactly once. `rows` makes the row of an admission. Returns what was
-    /// appended, oldest first.
+    /// Appends queued steers and redirects of the conversation as user rows of the running turn and ends their
+    /// admissions, in one transaction: each reaches the model exactly once. `rows` makes the rows of all that are taken,
+    /// which are never none; it may put a row before them, as what a redirect cut off. Returns the admissions, oldest
+    /// first.
     ///
     /// # Errors
     /// [`StoreError::Fenced`].
@@ -237,7 +238,7 @@ pub trait TranscriptStore: Send + Sync {
         &self,
         fence: &Fence,
         turn: &TurnId,
-        rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+        rows: &(dyn for<'a> Fn(&'a [AdmissionRecord]) -> Vec<NewMessage> + Send + Sync),
     ) -> Result<Vec<AdmissionRecord>, StoreError>;
 
     /// Counts the usage of a request whose answer was not stored.

@@ -136,6 +136,7 @@ suite! {
     s14_resolving_closes_the_transcript,
     s17_a_retired_owner_accepts_nothing_new_and_loses_nothing,
     i04_s18_a_steer_is_taken_once,
+    i04_a_redirect_is_taken_once_with_what_it_cut_off,
     i27_hostile_content_is_kept_as_it_is,
     i07_s19_every_write_with_an_old_token_is_refused,
     i08_tokens_and_generations_only_grow,

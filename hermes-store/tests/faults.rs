@@ -145,7 +145,8 @@ operations! {
         s.settle_call(at.fence(), &at.turn, &call(), result()).await
     };
     take_steers at Opened, again Again::Fine => |s, at| async move {
-        s.take_steers(at.fence(), &at.turn, &|steer| row(steer.receipt.admission.as_str(), Role::User)).await
+        let one = |steer: &hermes_store::AdmissionRecord| row(steer.receipt.admission.as_str(), Role::User);
+        s.take_steers(at.fence(), &at.turn, &|taken| taken.iter().map(one).collect()).await
     };
     count_usage at Opened, again Again::Fine => |s, at| s.count_usage(at.fence(), usage("attempt-3"));
     set_title at Opened, again Again::Fine => |s, at| s.set_title(at.fence(), "A title", TitleSource::User);

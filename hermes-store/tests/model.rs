@@ -273,10 +273,11 @@ impl Side {
                 show(s.settle_call(&fence, &turn, &call(number), result).await)
             }
             Op::Steers { .. } => {
-                let make = |a: &hermes_store::AdmissionRecord| {
+                let one = |a: &hermes_store::AdmissionRecord| {
                     let id = MessageId::parse(&format!("{c}-steer-{}", a.request_id)).unwrap();
                     NewMessage { kind: MessageKind::Steer, ..NewMessage::text(id, Role::User, a.payload.clone()) }
                 };
+                let make = |taken: &[hermes_store::AdmissionRecord]| taken.iter().map(one).collect();
                 show(s.take_steers(&fence, &turn, &make).await)
             }
             Op::Usage { attempt, .. } => show(s.count_usage(&fence, usage(format!("{c}-u{attempt}"))).await),

@@ -22,7 +22,7 @@ use crate::world::Dead;
 pub(crate) enum Meanwhile {
     /// Somebody steers.
     Steer(&'static str),
-    /// Somebody redirects.
+    /// Somebody speaks in place of the answer, which does not come.
     Redirect(&'static str),
     /// Somebody sends another input.
     Send(&'static str),
@@ -113,6 +113,8 @@ impl Step {
     }
 }
 
+/// How long a model that is redirected says nothing, in milliseconds: longer than a redirect needs to be noticed.
+const REDIRECTED_MS: u64 = 60_000;
 /// How often somebody who acts while a request is under way sends what failed.
 const TRIES: usize = 20;
 
@@ -179,6 +181,9 @@ impl Hands {
             if engine.submit(wish.clone()).await.is_ok() {
                 break;
             }
+        }
+        if intent == Intent::Redirect {
+            self.clock.sleep(REDIRECTED_MS).await;
         }
     }
 

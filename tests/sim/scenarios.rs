@@ -316,6 +316,28 @@ pub(crate) const ALL: &[Scenario] = &[
         &[R::PersistenceFailed],
     ),
     scenario(
+        "a redirect",
+        &["go"],
+        &[
+            ("go", &[calls(ONE), text("never").while_(Meanwhile::Redirect("left"))]),
+            ("left", &[calls(ONE), text("left it is")]),
+        ],
+        &[R::Answered],
+    ),
+    scenario(
+        "a user who never lets it speak",
+        &["go"],
+        &[
+            ("go", &[text("never").while_(Meanwhile::Redirect("one"))]),
+            ("one", &[text("never").while_(Meanwhile::Redirect("two"))]),
+            ("two", &[text("never").while_(Meanwhile::Redirect("three"))]),
+            ("three", &[text("never").while_(Meanwhile::Redirect("four"))]),
+            ("four", &[text("never").while_(Meanwhile::Redirect("five"))]),
+            ("five", &[text("five")]),
+        ],
+        &[R::RedirectLimit],
+    ),
+    scenario(
         "an owner that is robbed",
         &["go", "then"],
         &[("go", &[calls(ONE), calls(ONE).while_(Meanwhile::Rob), text("done")]), ("then", &[text("then")])],

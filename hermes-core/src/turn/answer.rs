@@ -15,6 +15,7 @@ use crate::retry;
 use crate::shown::Shown;
 use crate::trail::Trail;
 use crate::turn::request::Answer;
+use crate::turn::redirect::Waited;
 use crate::turn::{Ending, Tail, Turn};
 
 impl Turn<'_> {
@@ -192,9 +193,10 @@ impl Turn<'_> {
             attempt: number + 1,
             attempts_max: EMPTY_RETRIES_MAX + 1,
         });
-        match self.wait(wait_ms).await {
-            Ok(()) => Ok(()),
-            Err(()) => Err(self.stopped_while_asking(&self.shown)),
+        match self.wait_to_ask(wait_ms).await {
+            // The next request sees the redirect before it is sent.
+            Waited::Over | Waited::Redirected => Ok(()),
+            Waited::Stopped => Err(self.stopped_while_asking(&self.shown)),
         }
     }
 

@@ -15,6 +15,8 @@ use crate::turn::{Ending, Tail, Turn};
 impl Turn<'_> {
     /// The budget is used up: ends the turn, with a summary when there is something to sum up.
     pub(crate) async fn closing_summary(&mut self) -> Result<Ending, Ending> {
+        // There is no step left for an answer to a redirect: it is the next input.
+        self.redirects.closed = true;
         let error = TurnError {
             code: "HM4001".to_owned(),
             message: format!(

@@ -197,28 +197,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Appends inputs that were meant for the running turn; each reaches the model once. Where the model has not spoken
+    /// Appends inputs that were meant for the running turn (steers, and redirects that had nothing to cut); each reaches the model once. Where the model has not spoken
     /// since the last user row they wait: strict providers refuse two user messages in a row, and what is in a request
     /// cannot be changed any more.
     pub(crate) async fn take_steers(&mut self) -> Result<(), Ending> {
         if matches!(self.history.last(), Some(hermes_providers::ChatMessage::User { .. }) | None) {
             return Ok(());
         }
-        let row = |admission: &AdmissionRecord| {
-            // A payload that cannot be read was refused when it was submitted; a row must be made all the same.
-            user_row(admission, MessageKind::Steer).unwrap_or_else(|_| {
-                NewMessage::text(admission.receipt.admission.input_row(), Role::User, admission.payload.clone())
-            })
-        };
-        let taken = self.store(self.engine.store.take_steers(&self.fence, &self.id, &row).await)?;
-        if !taken.is_empty() {
-            self.guard().person_spoke();
-        }
-        let texts: Vec<String> = taken.iter().map(|admission| row(admission).content).collect();
-        if !texts.is_empty() {
-            self.history.push(projection::user(texts.join(projection::JOINT)));
-        }
-        Ok(())
+        self.take_inputs(None, false).await.map(|_| ())
     }
 
     /// Writes, and repeats what may be repeated.
@@ -250,7 +236,7 @@ pub(crate) async fn prompt_of(
     (prompt, material.notes)
 }
 
-fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage, Ending> {
+pub(crate) fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage, Ending> {
     let input = Input::from_payload(&admission.payload)
         .map_err(|error| Ending::failed(EndReason::InvariantViolated, "HM4018", error.to_string()))?;
     let mut row = NewMessage::text(admission.receipt.admission.input_row(), Role::User, input.text);

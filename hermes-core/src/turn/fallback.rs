@@ -26,6 +26,8 @@ pub(crate) enum Asked {
     Answer(Box<Answer>),
     /// None from this route.
     Rebuild(Rebuild),
+    /// None yet: the user spoke.
+    Redirected,
 }
 
 impl Turn<'_> {
@@ -36,9 +38,12 @@ impl Turn<'_> {
             match self.request().await? {
                 Asked::Answer(answer) => {
                     self.engine.routes().answered(self.route);
+                    self.redirects.cut = 0;
                     return Ok(*answer);
                 }
                 Asked::Rebuild(rebuild) => self.rebuild(rebuild),
+                // The same step of the budget asks again.
+                Asked::Redirected => self.take_redirects().await?,
             }
         }
     }

@@ -164,6 +164,7 @@ pub(crate) fn boundary_text(reason: EndReason) -> String {
         EndReason::LivenessLost => "it no longer got on, and the program stopped it",
         EndReason::RepetitionStopped => "the answer had begun to repeat itself without end, and nothing of it was kept",
         EndReason::EmptyResponse | EndReason::ThinkingExhausted => "no answer came",
+        EndReason::RedirectLimit => "the user interrupted it again and again",
         _ => "it failed",
     };
     format!("[This request was not finished: {why}. It is not to be taken up again unless the user asks for it.]")

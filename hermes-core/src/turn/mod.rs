@@ -17,12 +17,14 @@ mod finalize;
 mod keeper;
 mod manual;
 pub(crate) mod recover;
+mod redirect;
 mod request;
 mod round;
 
 pub use manual::Shortened;
 
 pub(crate) use keeper::LeaseTime;
+pub(crate) use redirect::Redirects;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -202,6 +204,8 @@ pub(crate) struct Turn<'e> {
     pub trail: Trail,
     /// What clients have seen of the answer that is asked for.
     pub shown: Shown,
+    /// Requests that the user's words cut.
+    pub redirects: Redirects,
     /// Held for one look at a result, never over an await.
     pub guard: Mutex<Guardrails>,
 }

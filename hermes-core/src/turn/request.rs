@@ -3,6 +3,7 @@
 //! A lost connection is tried again. What was shown of an answer is not shown twice: the new attempt's text is compared
 //! with it, and only where they part is the old text declared void. Every wait in here ends with the turn: a stop and the
 //! deadline cut it, and one that would outlast the deadline is not begun. An answer that has become a loop is cut off.
+//! A redirect cuts the attempt and the wait ([`super::redirect`]), and nothing else in here.
 
 use futures::StreamExt as _;
 use hermes_providers::{ChatRequest, Completion, Delta, ErrorClass, Finish, ProviderError};
@@ -15,8 +16,9 @@ use crate::shown::{Shown, Step};
 use crate::tokens::Anchor;
 use crate::turn::compress::Trigger;
 use crate::turn::fallback::Asked;
+use crate::turn::redirect::Waited;
 use crate::turn::{Ending, Turn};
-use crate::watchdog::{Patience, Sign};
+use crate::watchdog::Sign;
 
 /// An answer, and what is known beside it.
 pub(crate) struct Answer {
@@ -28,6 +30,7 @@ pub(crate) struct Answer {
 /// Why an attempt gave no answer.
 enum Failure {
     Stopped,
+    Redirected,
     Provider(ProviderError),
     Looping,
 }
@@ -52,6 +55,7 @@ impl Turn<'_> {
             self.check_lease().await.map_err(|error| Ending::storage(&error))?;
             self.api_calls += 1;
             self.emit(EventKind::RequestStarted { number: self.api_calls, model: self.model_name() });
+            self.watch_prefix(request).await;
             let attempt = self.attempt(request, shown).await;
             self.pulse.stamp(Sign::Attempt);
             let error = match attempt {
@@ -64,6 +68,7 @@ impl Turn<'_> {
                     return Ok(Asked::Answer(Box::new(answer)));
                 }
                 Err(Failure::Stopped) => return Err(self.stopped_while_asking(shown)),
+                Err(Failure::Redirected) => return Ok(Asked::Redirected),
                 Err(Failure::Looping) => return Err(Ending::looping()),
                 // Some servers say nothing in words of their own: it is an answer all the same.
                 Err(Failure::Provider(error)) if error.class == ErrorClass::EmptyResponse => {
@@ -118,7 +123,11 @@ impl Turn<'_> {
                         attempt: number + 1,
                         attempts_max,
                     });
-                    self.wait(wait_ms).await.map_err(|()| self.stopped_while_asking(shown))?;
+                    match self.wait_to_ask(wait_ms).await {
+                        Waited::Over => {}
+                        Waited::Stopped => return Err(self.stopped_while_asking(shown)),
+                        Waited::Redirected => return Ok(Asked::Redirected),
+                    }
                 }
             }
             shown.next_attempt();
@@ -154,9 +163,12 @@ impl Turn<'_> {
     /// One attempt: from the request to the whole answer.
     async fn attempt(&self, request: &ChatRequest, shown: &mut Shown) -> Result<Completion, Failure> {
         let stopped = self.stop.soft().clone();
+        let redirected = self.redirected();
+        futures::pin_mut!(redirected);
         let opened = tokio::select! {
             biased;
             () = stopped.cancelled() => return Err(Failure::Stopped),
+            () = &mut redirected => return Err(Failure::Redirected),
             opened = self.model.stream(request) => opened,
         };
         let mut stream = opened.map_err(Failure::Provider)?;
@@ -165,6 +177,7 @@ impl Turn<'_> {
             let delta = tokio::select! {
                 biased;
                 () = stopped.cancelled() => return Err(Failure::Stopped),
+                () = &mut redirected => return Err(Failure::Redirected),
                 delta = stream.next() => delta,
             };
             if matches!(&delta, Some(Ok(delta)) if is_progress(delta)) {
@@ -259,17 +272,6 @@ impl Turn<'_> {
         // The cause is set before the token is cancelled.
         let cause = self.stop.cause().unwrap_or(crate::stop::Cause::Asked(crate::end::Stopper::User));
         Ending::stopped(cause, shown.text().to_owned())
-    }
-
-    /// Sleeps, unless the turn is stopped.
-    pub(crate) async fn wait(&self, ms: u64) -> Result<(), ()> {
-        let stopped = self.stop.soft().clone();
-        let _waiting = self.pulse.wait(Patience::Ms(ms));
-        tokio::select! {
-            biased;
-            () = stopped.cancelled() => Err(()),
-            () = self.engine.clock.sleep(ms) => Ok(()),
-        }
     }
 
     /// A number from 0 to 1,000 that differs between turns and attempts, and is the same in a repeated simulation.

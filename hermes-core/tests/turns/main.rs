@@ -26,6 +26,7 @@ mod hydrate;
 mod listed;
 mod property;
 mod recovery;
+mod redirect;
 mod support;
 mod titles;
 mod transcript;

@@ -365,7 +365,8 @@ pub(super) async fn i04_a_steer_from_another_chat_gets_the_answer_too(w: &World)
         let steer = NewAdmission { intent: crate::Intent::Steer, ..input("c", id, "and that") };
         accepted(w.store.receive(message(chat, id), None, steer).await.unwrap());
     }
-    let make = |a: &crate::AdmissionRecord| text(&format!("steer-{}", a.request_id), Role::User, &a.payload);
+    let one = |a: &crate::AdmissionRecord| text(&format!("steer-{}", a.request_id), Role::User, &a.payload);
+    let make = |taken: &[crate::AdmissionRecord]| taken.iter().map(one).collect();
     assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap().len(), 2);
     let row = text("final", Role::Assistant, "both");
     w.store.append(&fence, &turn, vec![row], None).await.unwrap();

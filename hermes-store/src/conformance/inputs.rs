@@ -341,10 +341,11 @@ pub(super) async fn s17_a_retired_owner_accepts_nothing_new_and_loses_nothing(w:
 
 pub(super) async fn i04_s18_a_steer_is_taken_once(w: &World) {
     let (fence, turn, receipt) = w.begin("c", "a").await;
-    let make = |admission: &crate::AdmissionRecord| NewMessage {
+    let one = |admission: &crate::AdmissionRecord| NewMessage {
         kind: MessageKind::Steer,
         ..NewMessage::text(message_id(&format!("row-{}", admission.request_id)), Role::User, admission.payload.clone())
     };
+    let make = |taken: &[crate::AdmissionRecord]| taken.iter().map(one).collect();
     assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
     w.admit(input("c", "q", "queued")).await;
     for request in ["s1", "s2"] {
@@ -370,7 +371,7 @@ pub(super) async fn i04_s18_a_steer_is_taken_once(w: &World) {
     w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
     // A steer that no turn was there for becomes a turn of its own, after those before it.
     w.admit(NewAdmission { intent: Intent::Steer, ..input("c", "s3", "s3") }).await;
-    // A redirect is no steer: it is started itself, in one generation of its own.
+    // And so does a redirect.
     w.admit(NewAdmission { intent: Intent::Redirect, ..input("c", "r", "r") }).await;
     let mut last = receipt.generation;
     for request in ["q", "s3", "r"] {
@@ -383,6 +384,36 @@ pub(super) async fn i04_s18_a_steer_is_taken_once(w: &World) {
         assert_eq!((over.turn, over.generation), (Some(turn), receipt.generation));
     }
     assert_eq!(w.claim("c", "a").await, ClaimOutcome::Empty, "none of them comes again");
+}
+
+pub(super) async fn i04_a_redirect_is_taken_once_with_what_it_cut_off(w: &World) {
+    let (fence, turn, receipt) = w.begin("c", "a").await;
+    for (intent, request) in
+        [(Intent::Redirect, "r1"), (Intent::Queue, "q"), (Intent::Steer, "s"), (Intent::Redirect, "r2")]
+    {
+        w.admit(NewAdmission { intent, ..input("c", request, request) }).await;
+    }
+    let make = |taken: &[crate::AdmissionRecord]| {
+        let cut =
+            NewMessage { kind: MessageKind::Partial, ..NewMessage::text(message_id("cut"), Role::Assistant, "so f") };
+        let one = |a: &crate::AdmissionRecord| NewMessage {
+            kind: MessageKind::Steer,
+            ..NewMessage::text(message_id(&format!("row-{}", a.request_id)), Role::User, a.payload.clone())
+        };
+        std::iter::once(cut).chain(taken.iter().map(one)).collect()
+    };
+    let taken = w.store.take_steers(&fence, &turn, &make).await.unwrap();
+    assert_eq!(taken.iter().map(|a| a.payload.as_str()).collect::<Vec<_>>(), ["r1", "s", "r2"]);
+    for admission in &taken {
+        assert_eq!(admission.receipt.outcome, Some(AdmissionOutcome::Completed));
+        assert_eq!((&admission.receipt.turn, admission.receipt.generation), (&Some(turn.clone()), receipt.generation));
+        assert_eq!(&w.store.admission(&admission.receipt.admission).await.unwrap(), admission);
+    }
+    // Nothing is left to take: nothing is written, not even what would stand before it.
+    assert_eq!(w.store.take_steers(&fence, &turn, &make).await.unwrap(), []);
+    let texts: Vec<_> = w.rows("c", View::Model).await.into_iter().map(|row| row.content).collect();
+    assert_eq!(texts, ["hello", "so f", "r1", "s", "r2"]);
+    w.store.settle_turn(&fence, &turn, completed(), true).await.unwrap();
 }
 
 pub(super) async fn i27_hostile_content_is_kept_as_it_is(w: &World) {

@@ -36,7 +36,7 @@ async fn every_fenced_write_is_refused(w: &World, old: &Fence, turn: &TurnId, lo
     is_fenced(s.record_round(old, round).await);
     is_fenced(s.start_calls(old, turn, &[call_id("k")]).await);
     is_fenced(s.settle_call(old, turn, &call_id("k"), ok("late")).await);
-    let make = |_: &crate::AdmissionRecord| text("late", Role::User, "late");
+    let make = |_: &[crate::AdmissionRecord]| vec![text("late", Role::User, "late")];
     is_fenced(s.take_steers(old, turn, &make).await);
     is_fenced(s.count_usage(old, usage("late")).await);
     is_fenced(s.set_title(old, "late", TitleSource::User).await);

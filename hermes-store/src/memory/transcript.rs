@@ -210,7 +210,7 @@ impl State {
         &mut self,
         fence: &Fence,
         turn: &TurnId,
-        make: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+        make: &(dyn for<'a> Fn(&'a [AdmissionRecord]) -> Vec<NewMessage> + Send + Sync),
         now: i64,
     ) -> Result<Vec<AdmissionRecord>, StoreError> {
         let id = fence.conversation();
@@ -218,7 +218,7 @@ impl State {
         let mut steers: Vec<AdmissionRecord> = self
             .waiting(id)
             .into_iter()
-            .filter(|a| a.receipt.status == AdmissionStatus::Queued && a.intent == Intent::Steer)
+            .filter(|a| a.receipt.status == AdmissionStatus::Queued && matches!(a.intent, Intent::Steer | Intent::Redirect))
             .take(STEERS_MAX)
             .cloned()
             .collect();
@@ -226,7 +226,7 @@ impl State {
             return Ok(steers);
         }
         let session = self.tip(fence, turn)?;
-        let rows: Vec<_> = steers.iter().map(make).collect();
+        let rows = make(&steers);
         rules::check_rows(&rows)?;
         self.append(id, &session, turn, rows, now)?;
         let generation = self.turns.get(turn).map(|record| record.generation);
@@ -331,7 +331,7 @@ impl TranscriptStore for MemoryStore {
         &self,
         fence: &Fence,
         turn: &TurnId,
-        rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+        rows: &(dyn for<'a> Fn(&'a [AdmissionRecord]) -> Vec<NewMessage> + Send + Sync),
     ) -> Result<Vec<AdmissionRecord>, StoreError> {
         let done = self.state().take_steers(fence, turn, rows, self.now());
         self.notify();

@@ -95,7 +95,7 @@ const STEERS: &str = concat!(
     "SELECT ",
     admission_columns!(),
     " FROM admissions WHERE conversation_id = $1 AND status <> 'terminal' AND status = 'queued' \
-     AND intent = 'steer' ORDER BY seq LIMIT $2"
+     AND intent IN ('steer', 'redirect') ORDER BY seq LIMIT $2"
 );
 const TAKE_STEER: &str = "UPDATE admissions SET status = 'terminal', outcome = 'completed', turn_id = $2, \
      generation = (SELECT generation FROM turns WHERE id = $2) WHERE id = $1 RETURNING generation";
@@ -717,7 +717,7 @@ impl TranscriptStore for Backend {
         &self,
         fence: &Fence,
         turn: &TurnId,
-        rows: &(dyn for<'a> Fn(&'a AdmissionRecord) -> NewMessage + Send + Sync),
+        rows: &(dyn for<'a> Fn(&'a [AdmissionRecord]) -> Vec<NewMessage> + Send + Sync),
     ) -> Result<Vec<AdmissionRecord>, StoreError> {
         let mut tx = self.write().await?;
         let now = tx.now();
@@ -734,7 +734,7 @@ impl TranscriptStore for Backend {
             tx.rollback().await?;
             return Ok(steers);
         }
-        let new: Vec<NewMessage> = steers.iter().map(rows).collect();
+        let new = rows(&steers);
         rules::check_rows(&new)?;
         let fenced = self.fence(&mut tx, fence, Some(turn), Touch::rows(now, &new)).await?;
         let session = tip_of(&fenced)?;
