@@ -32,7 +32,7 @@ fn result(reason: EndReason) -> Box<TurnResult> {
 }
 
 fn event(kind: EventKind) -> ServerMessage {
-    ServerMessage::Event(Event { conversation: conversation(), turn: None, kind })
+    ServerMessage::Event(Event::new(conversation(), None, kind))
 }
 
 fn delta(text: &str) -> ServerMessage {
@@ -186,11 +186,11 @@ async fn what_was_sent_before_the_end_is_shown_before_the_end() {
 
 #[tokio::test]
 async fn another_conversation_is_not_shown() {
-    let other = ServerMessage::Event(Event {
-        conversation: ConversationId::parse("c2").unwrap(),
-        turn: None,
-        kind: EventKind::TextDelta { text: "not mine".into() },
-    });
+    let other = ServerMessage::Event(Event::new(
+        ConversationId::parse("c2").unwrap(),
+        None,
+        EventKind::TextDelta { text: "not mine".into() },
+    ));
     let mut world = world(vec![delta("mine"), other], Until::Now);
     world.follow(Patience::Leave, false, None).await;
     assert_eq!(world.out.text(), "mine");

@@ -28,8 +28,11 @@ use crate::event::{Event, EventKind, EventSink};
 use crate::guardrail::Guardrails;
 use crate::input::Input;
 use crate::limits;
+use crate::metrics::Counters;
 use crate::persist::persist;
+use crate::prefix::Prefixes;
 use crate::recovery::Recovery;
+use crate::ring::Rings;
 use crate::route::Routes;
 use crate::seams::{Clock, PromptSource, ToolHost};
 use crate::shown::Shown;
@@ -239,6 +242,11 @@ pub(crate) struct Inner {
     pub tools: ToolHost,
     pub prompt: Arc<dyn PromptSource>,
     events: Arc<dyn EventSink>,
+    /// The newest events, with their places.
+    pub rings: Rings,
+    pub counters: Counters,
+    /// What was sent last, by session.
+    pub prefixes: Prefixes,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn IdSource>,
     pub owner: OwnerInfo,
@@ -258,12 +266,19 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Tells an event, once it has its place.
     pub(crate) fn emit(&self, event: Event) {
+        self.counters.saw(&event.kind);
+        self.tell(event);
+    }
+
+    fn tell(&self, mut event: Event) {
+        self.rings.push(&mut event);
         let outer = self.children.outer(&event);
         self.events.emit(event);
         // A child of a child is shown to its grandparent too: no deeper than children may be.
         if let Some(outer) = outer {
-            self.emit(outer);
+            self.tell(outer);
         }
     }
 
@@ -442,6 +457,9 @@ impl Engine {
             tools: parts.tools,
             prompt: parts.prompt,
             events: parts.events,
+            rings: Rings::new(&parts.owner.id, parts.clock.now_ms()),
+            counters: Counters::default(),
+            prefixes: Prefixes::default(),
             clock: parts.clock,
             ids: parts.ids,
             owner: parts.owner,
@@ -636,7 +654,7 @@ impl Engine {
     }
 
     fn note(&self, conversation: &ConversationId, kind: EventKind) {
-        self.inner.emit(Event { conversation: conversation.clone(), turn: None, kind });
+        self.inner.emit(Event::new(conversation.clone(), None, kind));
     }
 
     /// One look at a conversation: claims and runs one turn, or recovers one, or says why not.

@@ -6,6 +6,7 @@ use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationI
 use serde::{Deserialize, Serialize};
 
 use crate::end::TurnResult;
+use crate::ring::Cursor;
 
 /// One event of one conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,9 +15,20 @@ pub struct Event {
     pub conversation: ConversationId,
     /// The turn; none for events outside a turn.
     pub turn: Option<TurnId>,
+    /// Its place among the conversation's events, which the engine gives it when it is told.
+    #[serde(default, skip_serializing_if = "Cursor::is_none")]
+    pub at: Cursor,
     /// What happens.
     #[serde(flatten)]
     pub kind: EventKind,
+}
+
+impl Event {
+    /// An event that has no place yet.
+    #[must_use]
+    pub fn new(conversation: ConversationId, turn: Option<TurnId>, kind: EventKind) -> Self {
+        Self { conversation, turn, at: Cursor::default(), kind }
+    }
 }
 
 /// One call of a recorded round.
@@ -159,6 +171,16 @@ pub enum EventKind {
         attempt: u32,
         /// Most attempts.
         attempts_max: u32,
+    },
+    /// A request did not begin with the one before it (I18), and nothing explains it: what the provider had cached is paid
+    /// for again. Nothing is wrong with the answer; it is a defect that should be reported.
+    PrefixBroken {
+        /// The first message that differs, from 0; none when the system prompt does.
+        message_index: Option<u64>,
+        /// Whose message stands there now: `system`, `user`, `assistant`, `tool`; `none` when there is none.
+        role: String,
+        /// What differs, for a person.
+        why: String,
     },
     /// Something that a person should know.
     Notice {

@@ -45,13 +45,16 @@ mod event;
 mod guardrail;
 mod input;
 pub mod limits;
+mod metrics;
 mod nudge;
 mod persist;
+mod prefix;
 mod projection;
 mod prompt;
 mod recovery;
 mod repetition;
 mod retry;
+mod ring;
 mod route;
 mod seams;
 mod shown;
@@ -77,6 +80,8 @@ pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};
 pub use input::Input;
+pub use metrics::Metrics;
+pub use ring::{Cursor, GapReason, Replay};
 pub use seams::{
     Clock, ContextFile, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSession, ToolSessions,
 };

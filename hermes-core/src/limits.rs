@@ -219,3 +219,25 @@ const _: () = assert!(SEAM_OVERLAP_MIN_CHARS > 0 && SEAM_OVERLAP_MIN_CHARS * 4 <
 const _: () = assert!(GUARD_EXACT_FAILURES_WARN < GUARD_EXACT_FAILURES_HALT);
 const _: () = assert!(GUARD_TOOL_FAILURES_WARN < GUARD_TOOL_FAILURES_HALT);
 const _: () = assert!(GUARD_NO_PROGRESS_WARN < GUARD_NO_PROGRESS_HALT && GUARD_STREAK_WARN < GUARD_STREAK_HALT);
+
+/// Events that are kept of one conversation for clients that come back (the Python program's number).
+pub const REPLAY_EVENTS_MAX: usize = 512;
+/// Bytes that they may take, roughly.
+pub const REPLAY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one text behind which its next piece is an event of its own.
+pub const REPLAY_TEXT_BYTES: usize = 64 << 10;
+/// Pieces that one kept text is made of, at most.
+pub const REPLAY_PIECES_MAX: usize = 4_096;
+/// Conversations whose events are kept at one time.
+pub const REPLAY_CONVERSATIONS_MAX: usize = 256;
+/// Bytes that the events of all conversations may take, roughly.
+pub const REPLAY_TOTAL_BYTES_MAX: usize = 16 << 20;
+/// Conversations whose count of events is kept.
+pub const REPLAY_KNOWN_MAX: usize = 4_096;
+/// Sessions whose last request is known, to be compared with the next one.
+pub const PREFIX_SESSIONS_MAX: usize = 4_096;
+/// Messages of all of them together: 8 bytes each.
+pub const PREFIX_HASHES_MAX: usize = 262_144;
+
+const _: () = assert!(REPLAY_CONVERSATIONS_MAX < REPLAY_KNOWN_MAX && REPLAY_BYTES_MAX * 2 <= REPLAY_TOTAL_BYTES_MAX);
+const _: () = assert!(REPLAY_TEXT_BYTES * 4 <= REPLAY_BYTES_MAX);

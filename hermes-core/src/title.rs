@@ -133,7 +133,7 @@ impl Inner {
         match persist(clock, || self.store.set_title(fence, &title, TitleSource::Model)).await {
             Ok(title) => {
                 let kind = EventKind::TitleChanged { title: title.clone(), source: TitleSource::Model };
-                self.emit(Event { conversation: fence.conversation().clone(), turn: None, kind });
+                self.emit(Event::new(fence.conversation().clone(), None, kind));
                 Ok(Some(title))
             }
             // Nothing of it was a character that people see.

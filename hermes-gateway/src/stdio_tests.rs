@@ -184,7 +184,7 @@ async fn a_notification_is_done_and_not_answered() {
 
 #[tokio::test]
 async fn messages_of_the_gateway_are_notifications() {
-    let event = Event { conversation: conversation(), turn: None, kind: EventKind::TextDelta { text: "hi".into() } };
+    let event = Event::new(conversation(), None, EventKind::TextDelta { text: "hi".into() });
     let request = ApprovalRequest {
         id: "q".into(),
         call_id: "k".into(),

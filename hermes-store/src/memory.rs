@@ -69,6 +69,14 @@ impl MemoryStore {
         *self.shared.probe.lock().unwrap_or_else(PoisonError::into_inner) = probe;
     }
 
+    /// Changes the text of a stored row by hand, which no method of a store ever does: for tests of those who must notice.
+    /// False when there is no such row.
+    #[cfg(feature = "test-util")]
+    pub fn tamper(&self, message: &crate::MessageId, content: &str) -> bool {
+        let mut state = self.state();
+        state.rows.get_mut(message).map(|row| content.clone_into(&mut row.new.content)).is_some()
+    }
+
     fn probe(&self) -> Arc<dyn LivenessProbe> {
         self.shared.probe.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

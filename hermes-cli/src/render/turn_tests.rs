@@ -21,7 +21,7 @@ fn one_shot() -> Shown {
 }
 
 fn event(kind: EventKind) -> ServerMessage {
-    ServerMessage::Event(Event { conversation: ConversationId::parse("c1").unwrap(), turn: None, kind })
+    ServerMessage::Event(Event::new(ConversationId::parse("c1").unwrap(), None, kind))
 }
 
 fn call(id: &str) -> CallId {

@@ -148,11 +148,8 @@ impl Children {
             return None;
         }
         let under = self.lock().get(&event.conversation)?.clone();
-        Some(Event {
-            conversation: under.parent,
-            turn: Some(under.turn),
-            kind: EventKind::Child { delegation: under.delegation, event: Box::new(event.clone()) },
-        })
+        let kind = EventKind::Child { delegation: under.delegation, event: Box::new(event.clone()) };
+        Some(Event::new(under.parent, Some(under.turn), kind))
     }
 
     /// The children of a conversation that work here now.
@@ -189,7 +186,7 @@ mod tests {
         let ids = ChildIds::of("call-7", 2).unwrap();
         let parent = ConversationId::parse("parent").unwrap();
         let turn = TurnId::parse("turn").unwrap();
-        let event = |kind| Event { conversation: ids.child.clone(), turn: None, kind };
+        let event = |kind| Event::new(ids.child.clone(), None, kind);
         let notice = event(EventKind::Notice { text: "hm".to_owned() });
         assert_eq!(children.outer(&notice), None, "it is nobody's child");
         let under = Under { parent: parent.clone(), turn, delegation: ids.delegation.clone() };

@@ -199,7 +199,7 @@ impl Shortener<'_> {
 
     fn emit(&self, kind: EventKind) {
         let turn = self.in_turn.then(|| self.turn.clone());
-        self.engine.emit(Event { conversation: self.fence.conversation().clone(), turn, kind });
+        self.engine.emit(Event::new(self.fence.conversation().clone(), turn, kind));
     }
 
     /// The shorter view; what was asked for it is counted, whatever came of it.

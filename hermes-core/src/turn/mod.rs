@@ -271,7 +271,7 @@ impl Turn<'_> {
     }
 
     pub(crate) fn emit(&self, kind: EventKind) {
-        self.engine.emit(Event { conversation: self.fence.conversation().clone(), turn: Some(self.id.clone()), kind });
+        self.engine.emit(Event::new(self.fence.conversation().clone(), Some(self.id.clone()), kind));
     }
 
     /// Adds what a request used to the turn's own sums, and makes the value that the store counts.

@@ -19,6 +19,7 @@ mod crashes;
 mod delegate;
 mod edits;
 mod endings;
+mod events;
 mod examples;
 mod fallback;
 mod guardrails;

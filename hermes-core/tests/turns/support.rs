@@ -220,6 +220,16 @@ impl World {
     }
 }
 
+/// Every test guards I18: no engine of it may have seen a request that does not begin with the one before it. A test that
+/// breaks it on purpose hears events with an ear of its own.
+impl Drop for World {
+    fn drop(&mut self) {
+        let events = self.events.all();
+        let broken = events.iter().find(|event| matches!(event.kind, EventKind::PrefixBroken { .. }));
+        assert!(std::thread::panicking() || broken.is_none(), "I18: {broken:?}");
+    }
+}
+
 pub fn submission(conversation: Option<&ConversationId>, request_id: &str, text: &str) -> Submission {
     Submission {
         conversation: conversation.cloned(),
