@@ -89,7 +89,7 @@ fn i07_i09_a_process_that_slept_past_its_lease_changes_nothing_when_it_wakes() {
 
 #[test]
 fn i06_a_second_crash_during_recovery_changes_nothing_of_the_promise() {
-    let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 211)).sum();
+    let points: u64 = ALL.iter().map(|scenario| sweep::twice(scenario, 401)).sum();
     told(points, "points", "the process that recovers is killed too");
     assert!(points > 500, "only {points} pairs");
 }

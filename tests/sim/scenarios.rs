@@ -192,7 +192,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     Scenario {
         window: SMALL,
-        stride: 17,
+        stride: 29,
         ..scenario(
             "a history that outgrows its window",
             &["go", "then"],
@@ -202,19 +202,19 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         window: SMALL,
-        stride: 17,
+        stride: 29,
         settings: in_place,
         ..scenario("the same, shortened in place", &["go", "then"], &[("go", LONG), ("then", &[text("then")])], TWICE)
     },
     Scenario {
         window: SMALL,
-        stride: 17,
+        stride: 29,
         summary: Summary::Cut,
         ..scenario("a summary that is cut", &["go"], &[("go", LONG)], &[R::Answered])
     },
     Scenario {
         window: SMALL,
-        stride: 17,
+        stride: 29,
         summary: Summary::Fails(C::Auth),
         ..scenario("a summary that fails", &["go"], &[("go", LONG)], &[R::Answered])
     },
@@ -394,7 +394,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         window: SMALL,
-        stride: 17,
+        stride: 29,
         ..scenario(
             "a steer and a stop while a history is shortened",
             &["go", "then"],
