@@ -46,7 +46,7 @@ fn ground(store: Arc<dyn hermes_store::Store>, clock: Arc<FastClock>, dead: Arc<
 }
 
 /// One scenario after the other in a few lanes. Returns how many runs there were.
-fn run(fresh: Fresh) -> u64 {
+fn run(fresh: &Fresh) -> u64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(LANES).enable_all().build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     runtime.block_on(async {
@@ -90,7 +90,7 @@ async fn points(ground: &Ground, scenario: &Scenario, runs: &AtomicU64) {
     // How far a call gets before the deadline is a matter of the machine.
     if !scenario.ends.contains(&hermes_core::EndReason::DeadlineExceeded) {
         let model = std::thread::scope(|scope| scope.spawn(|| model_of(scenario)).join().unwrap());
-        assert_eq!(plain(projection(&first).await), model, "{name}: not what the in-memory store holds");
+        assert_eq!(plain(&projection(&first).await), model, "{name}: not what the in-memory store holds");
     }
     if is_slow(scenario) || scenario.held {
         return;
@@ -115,7 +115,7 @@ async fn points(ground: &Ground, scenario: &Scenario, runs: &AtomicU64) {
 
 /// What the in-memory store holds at the end of a scenario.
 fn model_of(scenario: &Scenario) -> Vec<String> {
-    plain(simulate(async {
+    plain(&simulate(async {
         let world = World::new(scenario).await;
         sweep::undisturbed_in(&world).await;
         projection(&world).await
@@ -123,7 +123,7 @@ fn model_of(scenario: &Scenario) -> Vec<String> {
 }
 
 /// Rows without the ids of their calls, which count looks at the queue too.
-fn plain(rows: Vec<String>) -> Vec<String> {
+fn plain(rows: &[String]) -> Vec<String> {
     let mark = "-call-";
     let word = |word: &str| match word.split_once(mark) {
         Some((_, rest)) => format!("call{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
@@ -136,7 +136,7 @@ fn plain(rows: Vec<String>) -> Vec<String> {
 fn every_scenario_holds_on_sqlite_in_real_time() {
     let directory = Arc::new(tempfile::tempdir().unwrap());
     let files = Arc::new(AtomicU64::new(0));
-    let runs = run(Arc::new(move |clock, dead| {
+    let fresh: Fresh = Arc::new(move |clock, dead| {
         let path = directory.path().join(format!("{}.db", files.fetch_add(1, Ordering::SeqCst)));
         async move {
             let options = SqliteOptions {
@@ -147,7 +147,8 @@ fn every_scenario_holds_on_sqlite_in_real_time() {
             ground(Arc::new(SqliteStore::open(options).await.unwrap()), clock, dead)
         }
         .boxed()
-    }));
+    });
+    let runs = run(&fresh);
     crate::told(runs, "runs", "on SQLite in real time");
 }
 
@@ -188,7 +189,7 @@ impl Drop for Schema {
 fn every_scenario_holds_on_postgresql_in_real_time() {
     let schema = Schema::new();
     let (url, name) = (schema.url.clone(), schema.name.clone());
-    let runs = run(Arc::new(move |clock, dead| {
+    let fresh: Fresh = Arc::new(move |clock, dead| {
         let options = PostgresOptions {
             schema: name.clone(),
             connections: 4,
@@ -197,6 +198,7 @@ fn every_scenario_holds_on_postgresql_in_real_time() {
             ..PostgresOptions::new(url.clone())
         };
         async move { ground(Arc::new(PostgresStore::connect(options).await.unwrap()), clock, dead) }.boxed()
-    }));
+    });
+    let runs = run(&fresh);
     crate::told(runs, "runs", "on PostgreSQL in real time");
 }
