@@ -200,7 +200,7 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), outer);
         assert_eq!(children.outer(&event(EventKind::TextDelta { text: "hm".to_owned() })), None);
-        assert_eq!(children.of(&parent), [ids.child.clone()]);
+        assert_eq!(children.of(&parent), std::slice::from_ref(&ids.child));
         drop(shown);
         assert_eq!((children.outer(&notice), children.of(&parent)), (None, Vec::new()));
     }

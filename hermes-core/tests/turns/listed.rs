@@ -90,8 +90,8 @@ async fn i04_e21_a_steer_that_comes_while_tools_run_follows_the_last_result_and_
     };
     let (result, ()) = tokio::join!(engine.run_until(&conversation, &begun.admission), steering);
     assert_eq!(result.unwrap().reason, EndReason::Answered);
-    let seen = looking.seen.lock().unwrap();
-    assert_eq!(seen[1][4..], ["tool:ok", "tool:ok", "user/steer:a hint"], "durable before the next request");
+    let seen = looking.seen.lock().unwrap()[1].clone();
+    assert_eq!(seen[4..], ["tool:ok", "tool:ok", "user/steer:a hint"], "durable before the next request");
     let requests = looking.model.requests();
     assert_eq!(requests.iter().map(|request| users(request, "a hint")).collect::<Vec<_>>(), [0, 1, 1]);
     check_requests(&requests);
