@@ -27,10 +27,11 @@ use crate::background::Background;
 use crate::clock::TokioClock;
 use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
 use crate::doctor;
+use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::model::{self, Choice, Known, ModelFlags};
 use crate::prompt_source::FilePrompt;
-use crate::protocol::{Check, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
+use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
 use crate::window_file::WindowFile;
 
@@ -263,8 +264,7 @@ impl Parts {
         let engine = Engine::new(EngineParts {
             store,
             model,
-            // `fallback_providers` of the configuration is not read yet.
-            fallbacks: Vec::new(),
+            fallbacks: self.fallback_models(),
             auxiliary: self.auxiliary(choice),
             windows,
             tools: self.tool_host(allow_list),
@@ -288,6 +288,25 @@ impl Parts {
             self.background.run_delegations(engine.clone());
         }
         Ok(engine)
+    }
+
+    /// What `fallback_providers` says; nothing stands in for the practice model.
+    fn fallbacks(&self) -> Vec<fallback::Entry> {
+        let known = Known { config: &self.config, keys: &self.keys, profiles: &self.profiles };
+        let main = self.choice.as_ref().ok().filter(|main| !main.is_practice());
+        main.map(|main| fallback::choose_fallbacks(main, known)).unwrap_or_default()
+    }
+
+    /// The models that stand in for the chosen one, in their order. An entry that cannot work is left out and told of.
+    fn fallback_models(&self) -> Vec<Arc<dyn ChatModel>> {
+        let built = |(_, choice): fallback::Entry| match choice.and_then(|choice| self.build_model(&choice)) {
+            Ok(model) => Some(model),
+            Err(error) => {
+                tracing::warn!(code = error.code, "a fallback is not used: {}", error.message);
+                None
+            }
+        };
+        self.fallbacks().into_iter().filter_map(built).collect()
     }
 
     /// The models of tasks beside the turn. A home of the Python program may name providers that only that one has: such a
@@ -407,7 +426,17 @@ impl Parts {
             env_keys: Vec::new(),
             ready: true,
         });
-        ModelStatusResponse { provider, model, base_url, reason, key_source, providers }
+        let fallbacks = self.fallbacks().into_iter().map(|(_, choice)| match choice {
+            Ok(choice) => FallbackStatus {
+                provider: choice.provider,
+                model: choice.model,
+                base_url: choice.base_url,
+                key_source: choice.key_source,
+                problem: None,
+            },
+            Err(error) => FallbackStatus { problem: Some(error), ..FallbackStatus::default() },
+        });
+        ModelStatusResponse { provider, model, base_url, reason, key_source, fallbacks: fallbacks.collect(), providers }
     }
 
     pub(crate) fn tools_list(&self) -> Vec<ToolStatus> {
@@ -430,7 +459,7 @@ impl Parts {
 
     pub(crate) async fn doctor(&self) -> Vec<Check> {
         let store = self.store().await.map(|_| ());
-        doctor::checks(&self.scope, &self.config, &self.choice, &store, &self.working_directory())
+        doctor::checks(&self.scope, &self.config, (&self.choice, &self.fallbacks()), &store, &self.working_directory())
     }
 
     /// Ends what was opened.

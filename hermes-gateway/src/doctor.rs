@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::config::{Config, Scope, StoreUrl};
+use crate::fallback::Entry;
 use crate::model::Choice;
 use crate::protocol::{Check, CheckState, RpcError};
 
@@ -23,7 +24,7 @@ fn database(scope: &Scope, config: &Config) -> String {
 pub(crate) fn checks(
     scope: &Scope,
     config: &Config,
-    choice: &Result<Choice, RpcError>,
+    (choice, fallbacks): (&Result<Choice, RpcError>, &[Entry]),
     store: &Result<(), RpcError>,
     cwd: &Path,
 ) -> Vec<Check> {
@@ -38,6 +39,11 @@ pub(crate) fn checks(
         Ok(choice) => check("model", CheckState::Ok, choice.line()),
         Err(error) => check("model", CheckState::Failed, format!("{}: {}", error.code, error.message)),
     });
+    found.extend(fallbacks.iter().map(|(_, fallback)| match fallback {
+        Ok(choice) => check("fallback", CheckState::Ok, choice.line()),
+        // The turns work without it.
+        Err(error) => check("fallback", CheckState::Note, format!("not used: {}: {}", error.code, error.message)),
+    }));
     found.push(match store {
         Ok(()) => check("database", CheckState::Ok, database(scope, config)),
         Err(error) => {

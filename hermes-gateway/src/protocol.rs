@@ -576,8 +576,27 @@ pub struct ModelStatusResponse {
     pub reason: String,
     /// Where the key comes from, never the key.
     pub key_source: String,
+    /// What stands in for it when it gives no answer, in this order (`fallback_providers`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<FallbackStatus>,
     /// Every provider that this program knows.
     pub providers: Vec<ProviderStatus>,
+}
+
+/// One model that stands in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FallbackStatus {
+    /// Provider id; empty with a problem.
+    pub provider: String,
+    /// Model name; empty with a problem.
+    pub model: String,
+    /// Where requests go; empty with a problem.
+    pub base_url: String,
+    /// Where the key comes from, never the key.
+    pub key_source: String,
+    /// Why it is not used, with its line in the file; none when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<RpcError>,
 }
 
 /// One provider that this program knows.

@@ -205,6 +205,13 @@ pub(crate) fn model(status: &ModelStatusResponse, style: Style) -> String {
         let value = if name == "model" { style.bold(&value) } else { value };
         out.push_str(&format!("{}  {value}\n", pad(name, 8)));
     }
+    for fallback in &status.fallbacks {
+        let told = match &fallback.problem {
+            None => format!("{} at {} ({})", fallback.model, fallback.provider, fallback.base_url),
+            Some(problem) => format!("not used: {}: {}", problem.code, problem.message),
+        };
+        out.push_str(&format!("{}  {}\n", pad("fallback", 8), harmless(&told)));
+    }
     if !status.providers.is_empty() {
         out.push('\n');
         let mut rows = vec![["PROVIDER", "READY", "NAME", "KEY VARIABLES"].map(String::from).to_vec()];

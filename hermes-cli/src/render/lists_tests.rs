@@ -135,6 +135,7 @@ fn the_model_is_shown_with_why_and_never_with_its_key() {
         base_url: String::new(),
         reason: "nothing else is set up".into(),
         key_source: "none needed".into(),
+        fallbacks: Vec::new(),
         providers: vec![ProviderStatus {
             id: "openai".into(),
             name: "OpenAI".into(),

@@ -11,6 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::auxiliary::{AuxiliaryConfig, auxiliary};
 use super::delegation::delegation;
 use super::error::ConfigError;
+use super::fallback::{FallbackConfig, fallbacks};
 use super::files;
 use super::raw::{self, Node};
 use super::scope::Scope;
@@ -210,6 +211,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// `providers`, by id as written.
     pub providers: BTreeMap<String, ProviderConfig>,
+    /// `fallback_providers`: what stands in, in this order, for a model that gives no answer.
+    pub fallbacks: Vec<FallbackConfig>,
     /// `toolsets`.
     pub toolsets: Vec<String>,
     /// `platform_toolsets.cli`: what holds on this screen instead of `toolsets`.
@@ -264,6 +267,7 @@ impl Config {
         Ok(Self {
             model: model(&root)?,
             providers: providers(&root)?,
+            fallbacks: fallbacks(&root)?,
             cli_toolsets: root
                 .section("platform_toolsets")?
                 .key("cli")
@@ -431,6 +435,7 @@ impl std::fmt::Debug for Config {
             .field("file", &self.file)
             .field("model", &self.model)
             .field("providers", &self.providers)
+            .field("fallbacks", &self.fallbacks)
             .field("toolsets", &self.toolsets)
             .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)

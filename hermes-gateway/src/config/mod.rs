@@ -4,14 +4,15 @@
 //! function takes values and gives values.
 
 pub mod auxiliary;
-mod delegation;
 pub mod check;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;
+mod delegation;
 pub mod dotenv;
 pub mod edit;
 pub mod env;
 pub mod error;
+pub mod fallback;
 mod files;
 mod near;
 mod raw;
@@ -27,5 +28,6 @@ pub use config::{
 pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
+pub use fallback::FallbackConfig;
 pub use scope::Scope;
 pub use settings::{MASK, Shown, Source};

@@ -6,6 +6,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::config::{Config, ProviderConfig};
+use super::fallback::FallbackConfig;
 use super::raw::{Entry, Kind, Node};
 
 /// What stands in the place of a secret.
@@ -57,6 +58,7 @@ static SETTINGS: &[Setting] = &[
     of("model.api_mode", |config| json!(config.model.api_mode)),
     of("model.context_length", |config| json!(config.model.context_length)),
     of("model.max_tokens", |config| json!(config.model.max_tokens)),
+    of("fallback_providers", |config| config.fallbacks.iter().map(FallbackConfig::shown).collect()),
     of("toolsets", |config| json!(config.toolsets)),
     of("platform_toolsets.cli", |config| json!(config.cli_toolsets)),
     of("agent.max_turns", |config| json!(config.agent.max_turns)),

@@ -23,6 +23,8 @@ providers:
     key_env: MY_KEY
     request_timeout_seconds: 90
     stale_timeout_seconds: 1.5
+fallback_providers:
+  - {provider: groq, model: small}
 platform_toolsets:
   cli: [file]
 toolsets: [file]
@@ -85,7 +87,9 @@ fn the_list_holds_exactly_what_is_read() {
     // The other spellings of the model's name.
     config("model: {model: m}");
     config("model: m");
-    let read: BTreeSet<String> = values::READ.take().iter().map(|name| name.replace(".a.b.", ".*.")).collect();
+    // What is inside an item of a list is no setting of its own.
+    let read = values::READ.take().into_iter().filter(|name| !name.contains('['));
+    let read: BTreeSet<String> = read.map(|name| name.replace(".a.b.", ".*.")).collect();
     let listed: BTreeSet<String> = names().filter(|name| *name != QUIET).map(str::to_owned).collect();
     assert_eq!(read, listed);
 }

@@ -164,6 +164,42 @@ impl<'a> View<'a> {
         Ok(Some(items.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()))
     }
 
+    /// Mappings; a single one is a list of one, and empty items say nothing.
+    pub(super) fn mappings(&self, most: usize, wanted: &str) -> Result<Vec<Self>, ConfigError> {
+        self.note();
+        let Some(node) = self.node else { return Ok(Vec::new()) };
+        let items = match &node.kind {
+            Kind::Null => &[],
+            Kind::Scalar { text, .. } if text.trim().is_empty() => &[],
+            Kind::Scalar { .. } => return Err(self.wrong(false, wanted)),
+            Kind::Map { .. } => std::slice::from_ref(node),
+            Kind::List { items, .. } => items.as_slice(),
+        };
+        if items.len() > most {
+            return Err(self.wrong(false, &format!("{wanted}, and at most {most}")));
+        }
+        let mut views = Vec::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            let view = Self { file: self.file, name: format!("{}[{at}]", self.name), node: Some(item) };
+            match item.kind {
+                Kind::Null => {}
+                Kind::Map { .. } => views.push(view),
+                _ => return Err(view.wrong(false, wanted)),
+            }
+        }
+        Ok(views)
+    }
+
+    /// The line at which it stands, from 1.
+    pub(super) fn line(&self) -> usize {
+        self.node.map_or(1, |node| node.mark.line)
+    }
+
+    /// The error for something that does not stand in it.
+    pub(super) fn refused(&self, wanted: &str) -> ConfigError {
+        self.wrong(false, wanted)
+    }
+
     /// One of a few words, whatever the case. YAML's boolean `off` (`false`, `no`) is the word `off` where there is one.
     pub(super) fn word<T: Copy>(&self, words: &[(&str, T)], wanted: &str) -> Result<Option<T>, ConfigError> {
         let Some(text) = self.scalar(false, wanted)? else { return Ok(None) };
@@ -174,10 +210,10 @@ impl<'a> View<'a> {
 
     fn wrong(&self, secret: bool, wanted: &str) -> ConfigError {
         // People write `providers.groq: sk-...`: what stands there by mistake may be a key.
-        let secret = secret || self.name.starts_with("providers.");
+        let secret = secret || ["providers.", "fallback_providers"].iter().any(|front| self.name.starts_with(front));
         ConfigError::WrongValue {
             path: self.file.to_owned(),
-            line: self.node.map_or(1, |node| node.mark.line),
+            line: self.line(),
             key: self.name.clone(),
             found: self.node.map_or_else(|| "missing".to_owned(), |node| describe(node, secret)),
             wanted: wanted.to_owned(),

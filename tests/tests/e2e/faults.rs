@@ -96,3 +96,53 @@ async fn a_fault_in_the_middle_of_a_turn_keeps_what_was_done() {
     assert_eq!((run.code, run.stdout.trim()), (Some(0), "done"), "{run:?}");
     assert_eq!(seen, 5);
 }
+
+/// A server that refuses every key, and counts who came.
+async fn refuses() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>, tokio::task::JoinHandle<()>) {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let asked = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let task = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 65_536];
+            if socket.read(&mut head).await.unwrap_or(0) == 0 {
+                continue;
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            let body = r#"{"error":{"message":"bad key","code":"invalid_api_key"}}"#;
+            let answer = format!(
+                "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    (url, asked, task)
+}
+
+#[tokio::test]
+async fn a_model_of_fallback_providers_stands_in_and_the_session_stays_the_chosen_model_s() {
+    let (refusing, asked, task) = refuses().await;
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::empty().unwrap();
+    home.configure(&format!(
+        "model: {{provider: custom, base_url: \"{refusing}\", default: chosen-model, api_key: test-key-1}}\n\
+         fallback_providers:\n  - {{provider: custom, base_url: \"{}\", model: stand-in, api_key: test-key-2}}\n\
+         approvals: {{mode: \"off\"}}\n",
+        server.base_url()
+    ))
+    .unwrap();
+    let run = home.run(&["-z", "hello"]).await.unwrap();
+    assert_eq!((run.code, run.stdout.trim()), (Some(0), "ok, short answer"), "{run:?}");
+    assert_eq!((asked.load(std::sync::atomic::Ordering::SeqCst), server.seen().len()), (1, 1));
+    let list = home.run(&["sessions", "list", "--json"]).await.unwrap().stdout;
+    assert!(list.contains("chosen-model") && !list.contains("stand-in"), "{list}");
+    let told = home.run(&["model"]).await.unwrap().stdout;
+    assert!(told.contains("fallback") && told.contains("stand-in") && !told.contains("test-key"), "{told}");
+    task.abort();
+}

@@ -29,9 +29,6 @@ const INVARIANTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 
 
 /// Behaviours that have no test yet, each with the reason. An entry that has one fails, so that the list only shrinks.
 const LATER: &[(char, u32, &str)] = &[
-    ('e', 19, "redirect is being built (issue 4)"),
-    ('e', 20, "redirect is being built (issue 4)"),
-    ('e', 23, "a message that comes with a stop is being built with redirect (issue 4)"),
     ('e', 30, "an input says nothing of its platform before there are platforms"),
     ('e', 42, "an input has no images yet"),
 ];
