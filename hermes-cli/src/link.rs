@@ -85,9 +85,10 @@ impl Link {
         Ok(found.session)
     }
 
-    /// Conversations, newest activity first; 0 = as many as the gateway finds right.
-    pub(crate) async fn list(&self, limit: usize) -> Result<Vec<ConversationSummary>, RpcError> {
-        let params = SessionListParams { limit, before_ms: None };
+    /// Conversations, newest activity first, with those that were put away or without; 0 = as many as the gateway finds
+    /// right.
+    pub(crate) async fn list(&self, limit: usize, archived: bool) -> Result<Vec<ConversationSummary>, RpcError> {
+        let params = SessionListParams { limit, before_ms: None, archived };
         request!(self, Request::SessionList(params), Response::Sessions(list) => list)
     }
 

@@ -254,6 +254,9 @@ pub struct SessionListParams {
     /// Only those with activity before this time, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub before_ms: Option<i64>,
+    /// Those that were put away too.
+    #[serde(default)]
+    pub archived: bool,
 }
 
 /// Params of `session/show`.

@@ -32,7 +32,12 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
         Request::SessionResolve(params) => resolve(store.as_ref(), profile, params).await,
         Request::SessionList(params) => {
             let limit = if params.limit == 0 { LIST_DEFAULT } else { params.limit };
-            let filter = ConversationFilter { limit, before_ms: params.before_ms, ..of_profile(profile) };
+            let filter = ConversationFilter {
+                limit,
+                before_ms: params.before_ms,
+                archived: if params.archived { None } else { Some(false) },
+                ..of_profile(profile)
+            };
             store.conversations(filter).await.map(Response::Sessions).map_err(failed)
         }
         Request::SessionShow(params) => show(store.as_ref(), params).await,

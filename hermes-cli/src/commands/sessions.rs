@@ -37,6 +37,9 @@ enum What {
         /// Most sessions
         #[arg(long, default_value_t = 50, value_name = "N")]
         limit: usize,
+        /// Show those that were put away too
+        #[arg(long)]
+        archived: bool,
         /// One JSON object on each line
         #[arg(long)]
         json: bool,
@@ -91,7 +94,7 @@ enum What {
         #[arg(short = 'o', long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Put a session away: the list says so, and a search finds it only with --archived
+    /// Put a session away: the list and a search have it only with --archived
     Archive {
         /// An id, the beginning of one, or a title
         #[arg(value_name = "ID|TITLE")]
@@ -282,8 +285,8 @@ async fn reindex(link: &mut Link, resume: bool, out: &mut dyn Write) -> Result<(
 async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
     let (style, width) = (context.terminal.out_style(), context.terminal.width);
     match what {
-        What::List { limit, json } => {
-            let list = link.list(limit).await?;
+        What::List { limit, archived, json } => {
+            let list = link.list(limit, archived).await?;
             if json || context.json {
                 for session in &list {
                     context.write_json(out, session)?;

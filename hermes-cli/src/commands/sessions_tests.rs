@@ -123,7 +123,7 @@ async fn an_unknown_session_is_wrong_use() {
 
 #[tokio::test]
 async fn json_lists_are_one_object_on_each_line() {
-    let (_, text, _) = execute_text(What::List { limit: 5, json: true }, 0).await;
+    let (_, text, _) = execute_text(What::List { limit: 5, archived: false, json: true }, 0).await;
     let value: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
     assert_eq!(value["id"], "c1");
 }

@@ -181,7 +181,7 @@ async fn run_command(
             room.screen.note(lists::model(&status, style).trim_end());
         }
         Slash::Sessions => {
-            let list = room.link.list(SESSIONS_SHOWN).await?;
+            let list = room.link.list(SESSIONS_SHOWN, false).await?;
             room.screen.note(lists::sessions(&list, style, width).trim_end());
         }
         Slash::Resume => {

@@ -115,6 +115,10 @@ async fn sessions_are_undone_done_again_branched_marked_and_named_exactly() {
     let refused = home.run(&["sessions", "delete", "twice", "--yes"]).await.unwrap();
     assert!(refused.code == Some(2) && refused.stderr.contains("HM0205"), "{refused:?}");
     ok(&home, &["sessions", "archive", &id]).await;
+    // Its branch names it too, as where it comes from.
+    let named = format!("\"id\":\"{id}\"");
+    assert!(!ok(&home, &["sessions", "list", "--json"]).await.contains(&named));
+    assert!(ok(&home, &["sessions", "list", "--json", "--archived"]).await.contains(&named));
     ok(&home, &["sessions", "archive", &id, "--undo"]).await;
     ok(&home, &["sessions", "pin", &id]).await;
     assert!(ok(&home, &["sessions", "prune", "--dry-run"]).await.contains("0 sessions would be"));
