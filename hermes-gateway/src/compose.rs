@@ -249,6 +249,7 @@ impl Parts {
             },
             max_iterations: self.overrides.max_turns.or(self.config.agent.max_turns),
             request_attempts: self.config.agent.api_max_retries.saturating_add(1),
+            compression: self.config.compression.clone(),
             turn_deadline_ms: self.config.agent.run_budget.map(millis),
             max_output_tokens: self.config.model.max_tokens,
             reasoning_effort: self.config.agent.reasoning_effort.clone(),

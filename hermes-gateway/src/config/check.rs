@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn i27_typos_are_told_apart_from_what_is_not_supported_yet() {
         let text = concat!(
-            "agent:\n  max_turn: 5\n  stall_guards: true\ncompression:\n  enabled: false\n  treshold: 1\n",
+            "agent:\n  max_turn: 5\n  stall_guards: true\ncompression:\n  micro_compact: false\n  treshold: 1\n",
             "mcp_servers:\n  x: {command: y}\nzzz: 1\nproviders: {a.b: {key_env: K, models: {m: {}}}}\n",
             "_config_version: 50\nmodel: m\nagent:\n  max_turns: 7\n",
         );
@@ -221,7 +221,7 @@ mod tests {
         let expected = [
             "agent.max_turn Unknown { near: [\"agent.max_turns\"] }",
             "agent.stall_guards NotSupportedYet",
-            "compression.enabled NotSupportedYet",
+            "compression.micro_compact NotSupportedYet",
             "compression.treshold Unknown { near: [\"compression.threshold\"] }",
             "mcp_servers NotSupportedYet",
             "zzz Unknown { near: [] }",

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hermes_core::DelegationSettings;
+use hermes_core::{CompressionSettings, DelegationSettings};
 use hermes_store::postgres;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::auxiliary::{AuxiliaryConfig, auxiliary};
+use super::compression::compression;
 use super::delegation::delegation;
 use super::error::ConfigError;
 use super::fallback::{FallbackConfig, fallbacks};
@@ -221,6 +222,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// `auxiliary`.
     pub auxiliary: AuxiliaryConfig,
+    /// `compression`.
+    pub compression: CompressionSettings,
     /// `delegation`.
     pub delegation: DelegationSettings,
     /// `terminal`.
@@ -278,6 +281,7 @@ impl Config {
                 .unwrap_or_else(|| vec![DEFAULT_TOOLSET.to_owned()]),
             agent: agent(&root)?,
             auxiliary: auxiliary(&root)?,
+            compression: compression(&root)?,
             delegation: delegation(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
@@ -440,6 +444,7 @@ impl std::fmt::Debug for Config {
             .field("cli_toolsets", &self.cli_toolsets)
             .field("agent", &self.agent)
             .field("auxiliary", &self.auxiliary)
+            .field("compression", &self.compression)
             .field("delegation", &self.delegation)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)

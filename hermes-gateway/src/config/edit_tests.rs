@@ -136,9 +136,14 @@ fn a_name_that_nobody_reads_is_not_written() {
     assert_eq!(set(&scope, "providers.a.b.key_env", &one).unwrap_err().code(), "HM0107");
     assert_eq!(std::fs::read_to_string(scope.config_yaml()).unwrap(), text);
     // Of this program, of the Python program, below a section that takes any name, and in the file.
-    for key in
-        ["model", "terminal.cwd", "compression.threshold", "mcp_servers.x.command", "model.openai_runtime", "mine.own"]
-    {
+    for key in [
+        "model",
+        "terminal.cwd",
+        "compression.micro_compact",
+        "mcp_servers.x.command",
+        "model.openai_runtime",
+        "mine.own",
+    ] {
         set(&scope, key, &one).unwrap_or_else(|error| panic!("{key}: {error}"));
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod auxiliary;
 pub mod check;
+mod compression;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;
 mod delegation;

@@ -71,6 +71,13 @@ static SETTINGS: &[Setting] = &[
     of("auxiliary.title_generation.model", |config| json!(config.auxiliary.title.model)),
     of("auxiliary.compression.provider", |config| json!(config.auxiliary.compression.provider)),
     of("auxiliary.compression.model", |config| json!(config.auxiliary.compression.model)),
+    of("compression.enabled", |config| json!(config.compression.enabled)),
+    of("compression.threshold", |config| json!(share(config.compression.threshold_percent))),
+    of("compression.threshold_tokens", |config| json!(config.compression.threshold_tokens)),
+    of("compression.protect_first_n", |config| json!(config.compression.protect_first)),
+    of("compression.protect_last_n", |config| json!(config.compression.protect_last)),
+    of("compression.max_attempts", |config| json!(config.compression.attempts_max)),
+    of("compression.in_place", |config| json!(config.compression.in_place)),
     of("delegation.max_concurrent_children", |config| json!(config.delegation.max_concurrent_children)),
     of("delegation.max_spawn_depth", |config| json!(config.delegation.max_spawn_depth)),
     of("delegation.max_iterations", |config| json!(config.delegation.max_iterations)),
@@ -200,6 +207,12 @@ pub(super) fn find<'a>(node: &'a Node, dotted: &str) -> Option<&'a Entry> {
     let dots = dotted.match_indices('.').map(|(at, _)| at);
     dots.filter_map(|at| Some((node.entry(&dotted[..at])?, &dotted[at + 1..])))
         .find_map(|(entry, rest)| find(&entry.value, rest))
+}
+
+/// A share in percent as the part of 1 that people write.
+fn share(percent: u64) -> f64 {
+    // At most 100, which every number holds.
+    f64::from(u32::try_from(percent).unwrap_or(u32::MAX)) / 100.0
 }
 
 /// Whole seconds as a whole number.

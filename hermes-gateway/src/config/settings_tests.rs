@@ -42,6 +42,14 @@ auxiliary:
   compression:
     provider: openai
     model: large
+compression:
+  enabled: false
+  threshold: 0.8
+  threshold_tokens: 90000
+  protect_first_n: 1
+  protect_last_n: 5
+  max_attempts: 2
+  in_place: true
 delegation:
   max_concurrent_children: 3
   max_spawn_depth: 2
