@@ -251,6 +251,7 @@ impl Parts {
             request_attempts: self.config.agent.api_max_retries.saturating_add(1),
             compression: self.config.compression.clone(),
             turn_deadline_ms: self.config.agent.run_budget.map(millis),
+            liveness_timeout_ms: self.config.agent.liveness.map(millis),
             max_output_tokens: self.config.model.max_tokens,
             reasoning_effort: self.config.agent.reasoning_effort.clone(),
             context_files_max_chars: self

@@ -18,6 +18,8 @@ use super::raw::{self, Node};
 use super::scope::Scope;
 use super::values::View;
 
+/// How long a turn may stand still.
+const LIVENESS: Duration = Duration::from_millis(hermes_core::limits::LIVENESS_TIMEOUT_MS);
 /// `agent.api_max_retries` of the Python program.
 const API_MAX_RETRIES: u32 = 3;
 /// `terminal.timeout` of the Python program.
@@ -76,6 +78,8 @@ pub struct AgentConfig {
     pub disabled_toolsets: Vec<String>,
     /// Longest turn; `None`: no limit.
     pub run_budget: Option<Duration>,
+    /// How long nothing of a turn may move before it is stopped as wedged; `None`: it is not watched.
+    pub liveness: Option<Duration>,
     /// Wanted effort in the provider's words, lower case; `none` for no reasoning; `None`: the provider decides.
     pub reasoning_effort: Option<String>,
 }
@@ -390,6 +394,11 @@ fn agent(root: &View<'_>) -> Result<AgentConfig, ConfigError> {
             .key("run_budget_seconds")
             .seconds("a number of seconds, for example 600")?
             .filter(|budget| !budget.is_zero()),
+        liveness: view
+            .section("turn_liveness")?
+            .key("timeout_s")
+            .seconds("a number of seconds, for example 600, or 0 to watch nothing")?
+            .map_or(Some(LIVENESS), |timeout| Some(timeout).filter(|timeout| !timeout.is_zero())),
         reasoning_effort: effort.map(|effort| match raw::yaml_bool(&effort) {
             Some(false) => "none".to_owned(),
             _ => effort.to_lowercase(),

@@ -108,6 +108,7 @@ fn i27_a_home_of_the_python_program_works_as_it_is() {
     assert_eq!(config.model.default.as_deref(), Some("anthropic/claude-sonnet-4"));
     assert_eq!(config.model.provider.as_deref(), Some("openrouter"));
     assert_eq!((config.agent.max_turns, config.agent.run_budget, &config.agent.reasoning_effort), (None, None, &None));
+    assert_eq!(config.agent.liveness, Some(Duration::from_secs(600)));
     assert_eq!(config.command_allowlist, ["recursive delete"]);
     assert_eq!(std::fs::read_to_string(scope.config_yaml()).unwrap(), PYTHON_HOME, "reading changes nothing");
     // Its own settings are no mistakes.
@@ -192,7 +193,7 @@ fn every_setting_is_read() {
 providers:
   groq: {api_key: abc, key_env: MY_GROQ, request_timeout_seconds: 90, stale_timeout_seconds: 1.5}
 toolsets: [file, terminal]
-agent: {max_turns: 7, api_max_retries: 0, disabled_toolsets: [web], run_budget_seconds: 60, reasoning_effort: High}
+agent: {max_turns: 7, api_max_retries: 0, disabled_toolsets: [web], run_budget_seconds: 60, turn_liveness: {timeout_s: 90}, reasoning_effort: High}
 terminal: {cwd: /srv, timeout: 20, env_passthrough: [A]}
 approvals: {mode: off, timeout: 9, deny: ['rm *'], single_query_mode: approve}
 command_allowlist: ['git log, all']
@@ -210,6 +211,7 @@ database: {synchronous: NORMAL}
     assert_eq!((config.agent.max_turns, config.agent.api_max_retries), (Some(7), 0));
     assert_eq!(config.agent.disabled_toolsets, ["web"]);
     assert_eq!(config.agent.run_budget, Some(Duration::from_secs(60)));
+    assert_eq!(config.agent.liveness, Some(Duration::from_secs(90)));
     assert_eq!(config.agent.reasoning_effort.as_deref(), Some("high"));
     assert_eq!(config.terminal.cwd, Path::new("/srv"));
     assert_eq!(config.approvals.mode, ApprovalsMode::Off);

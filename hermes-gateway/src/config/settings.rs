@@ -65,6 +65,7 @@ static SETTINGS: &[Setting] = &[
     of("agent.api_max_retries", |config| json!(config.agent.api_max_retries)),
     of("agent.disabled_toolsets", |config| json!(config.agent.disabled_toolsets)),
     of("agent.run_budget_seconds", |config| seconds(config.agent.run_budget)),
+    of("agent.turn_liveness.timeout_s", |config| seconds(config.agent.liveness)),
     of("agent.reasoning_effort", |config| json!(config.agent.reasoning_effort)),
     of("auxiliary.title_generation.enabled", |config| json!(config.auxiliary.titles)),
     of("auxiliary.title_generation.provider", |config| json!(config.auxiliary.title.provider)),

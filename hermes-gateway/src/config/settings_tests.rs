@@ -33,6 +33,8 @@ agent:
   api_max_retries: 0
   disabled_toolsets: [web]
   run_budget_seconds: 60
+  turn_liveness:
+    timeout_s: 90
   reasoning_effort: high
 auxiliary:
   title_generation:
