@@ -25,6 +25,7 @@ mod fallback;
 mod guardrails;
 mod hydrate;
 mod listed;
+mod liveness;
 mod property;
 mod recovery;
 mod redirect;
