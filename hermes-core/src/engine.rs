@@ -39,8 +39,8 @@ use crate::shown::Shown;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::trail::Trail;
 use crate::turn::{LeaseTime, Redirects, Turn, recover};
-use crate::windows::{WindowKeeper, Windows};
 use crate::watchdog::Pulse;
+use crate::windows::{WindowKeeper, Windows};
 
 /// What an engine may be told about how it works. Every field has the default of the mechanism document.
 #[derive(Debug, Clone, PartialEq)]

@@ -47,6 +47,7 @@ mod input;
 pub mod limits;
 mod metrics;
 mod nudge;
+mod operator;
 mod persist;
 mod prefix;
 mod projection;
@@ -63,8 +64,8 @@ mod title;
 mod tokens;
 mod trail;
 mod turn;
-mod windows;
 mod watchdog;
+mod windows;
 
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -81,6 +82,7 @@ pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};
 pub use input::Input;
 pub use metrics::Metrics;
+pub use operator::{Decision, UnknownCall, UnknownInput};
 pub use ring::{Cursor, GapReason, Replay};
 pub use seams::{
     Clock, ContextFile, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSession, ToolSessions,

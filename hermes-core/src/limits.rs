@@ -148,6 +148,9 @@ pub const TOOL_SESSIONS_MAX: usize = 256;
 /// Rows behind a compression that tools are given their state back from, the newest ones. Ours.
 pub const HYDRATE_MAX_ROWS: usize = 2_000;
 
+/// Newest rows that are looked through for the calls of a turn whose outcome is unknown. Ours.
+pub const UNKNOWN_LOOK_MAX_ROWS: usize = 2_000;
+
 /// Time for one summary at one model (`compression.context_timeout_seconds`, 120 s).
 pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Time for one title at one model (`auxiliary.title_generation.timeout`, 30 s).

@@ -14,8 +14,8 @@ use crate::recovery::{self, Again, Facts, Step};
 use crate::retry;
 use crate::shown::Shown;
 use crate::trail::Trail;
-use crate::turn::request::Answer;
 use crate::turn::redirect::Waited;
+use crate::turn::request::Answer;
 use crate::turn::{Ending, Tail, Turn};
 
 impl Turn<'_> {

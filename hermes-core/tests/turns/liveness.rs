@@ -59,7 +59,7 @@ impl ChatModel for Pinging {
         let ping = |number: u32| async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
             let empty = Delta::Text(String::new());
-            let ping = if number % 2 == 0 { empty } else { Delta::CallArguments { index: 0, bytes: 0 } };
+            let ping = if number.is_multiple_of(2) { empty } else { Delta::CallArguments { index: 0, bytes: 0 } };
             Some((Ok(ping), number + 1))
         };
         Ok(futures::stream::unfold(0, ping).boxed())

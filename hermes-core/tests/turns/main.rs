@@ -26,6 +26,7 @@ mod guardrails;
 mod hydrate;
 mod listed;
 mod liveness;
+mod operator;
 mod property;
 mod recovery;
 mod redirect;
