@@ -218,7 +218,9 @@ impl State {
         let mut steers: Vec<AdmissionRecord> = self
             .waiting(id)
             .into_iter()
-            .filter(|a| a.receipt.status == AdmissionStatus::Queued && matches!(a.intent, Intent::Steer | Intent::Redirect))
+            .filter(|a| {
+                a.receipt.status == AdmissionStatus::Queued && matches!(a.intent, Intent::Steer | Intent::Redirect)
+            })
             .take(STEERS_MAX)
             .cloned()
             .collect();
