@@ -16,6 +16,7 @@ mod budget;
 mod closing;
 mod compress_manual;
 mod crashes;
+mod deadline;
 mod delegate;
 mod edits;
 mod endings;
