@@ -8,6 +8,7 @@ use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionStatus, ConversationId, Generation, JournalState, MessagePage, Receipt,
     StoreError, TurnEnd, TurnId, View,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::end::EndReason;
 use crate::engine::{Engine, EngineError};
@@ -15,7 +16,8 @@ use crate::input::Input;
 use crate::limits::UNKNOWN_LOOK_MAX_ROWS;
 
 /// What became of an input of which nobody knew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// What it asked for was done.
     Done,
@@ -44,7 +46,7 @@ impl Decision {
 }
 
 /// An input that waits for a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownInput {
     /// The input.
     pub admission: AdmissionId,
@@ -59,7 +61,7 @@ pub struct UnknownInput {
 }
 
 /// A call of which no result is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownCall {
     /// The tool.
     pub name: String,

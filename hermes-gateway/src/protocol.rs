@@ -4,15 +4,18 @@
 //! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
 
 // A client needs no other crate of the workspace: what the messages are made of is here too.
-pub use hermes_core::{EndReason, Event, EventKind, PlannedCall, Shortened, Stopper, TurnError, TurnResult};
+pub use hermes_core::{
+    Decision, EndReason, Event, EventKind, PlannedCall, Shortened, Stopper, TurnError, TurnResult, UnknownCall,
+    UnknownInput,
+};
 pub use hermes_store::sqlite::RestoreReport;
 pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
 pub use hermes_store::transfer::python::ImportReport;
 pub use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationFlags,
-    ConversationId, ConversationSummary, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour, PruneReport,
-    PruneStep, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId, UsageTotals,
-    VacuumOutcome,
+    ConversationId, ConversationSummary, Generation, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour,
+    PruneReport, PruneStep, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId,
+    UsageTotals, VacuumOutcome,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
@@ -52,6 +55,12 @@ pub enum Request {
     /// Shortens the history that the model sees, now. Answered when it is done; `turn/interrupt` stops it.
     #[serde(rename = "session/compress")]
     SessionCompress(SessionCompressParams),
+    /// The inputs of a session of which nobody knows what became of them, with what the journal shows.
+    #[serde(rename = "session/unknown")]
+    SessionUnknown(SessionRefParams),
+    /// Decides what became of such an input; the session goes on behind it.
+    #[serde(rename = "session/decide")]
+    SessionDecide(SessionDecideParams),
     /// Makes a new conversation that begins with what this one's model sees.
     #[serde(rename = "session/branch")]
     SessionBranch(SessionBranchParams),
@@ -139,6 +148,10 @@ pub enum Response {
     },
     /// Of `session/compress`.
     Compressed(Shortened),
+    /// Of `session/unknown`.
+    Unknown(Vec<UnknownInput>),
+    /// Of `session/decide`.
+    Decided(Receipt),
     /// Of `session/branch`.
     Branched {
         /// The new conversation.
@@ -417,6 +430,17 @@ pub struct SessionCompressParams {
     /// What the notes in place of the earlier part are to be about (at most 4,096 bytes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
+}
+
+/// Params of `session/decide`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionDecideParams {
+    /// The input, from `session/unknown`.
+    pub admission: AdmissionId,
+    /// The start of it that was looked at, from `session/unknown`; another one is refused.
+    pub generation: Generation,
+    /// What became of it.
+    pub decision: Decision,
 }
 
 /// Params of `session/branch`.

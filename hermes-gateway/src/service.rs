@@ -139,6 +139,16 @@ impl Caller {
                 let done = engine.compress(&params.conversation, params.focus.as_deref()).await;
                 done.map(Response::Compressed).map_err(|error| engine_error(&error))
             }
+            Request::SessionUnknown(params) => {
+                let engine = shared.parts.engine().await?;
+                let found = engine.unknown(&params.conversation).await;
+                found.map(Response::Unknown).map_err(|error| engine_error(&error))
+            }
+            Request::SessionDecide(params) => {
+                let engine = shared.parts.engine().await?;
+                let decided = engine.resolve(&params.admission, params.generation, params.decision).await;
+                decided.map(Response::Decided).map_err(|error| engine_error(&error))
+            }
             Request::TurnResume(params) => {
                 let engine = shared.parts.engine().await?;
                 let result = engine.drain(&params.conversation).await.map_err(|error| engine_error(&error))?;

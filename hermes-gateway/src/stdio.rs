@@ -49,6 +49,8 @@ pub const METHODS: &[&str] = &[
     "session/undo",
     "session/redo",
     "session/compress",
+    "session/unknown",
+    "session/decide",
     "session/branch",
     "session/prune",
     "session/delete",

@@ -4,9 +4,10 @@ use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationId, ConversationSummary, PruneStep, Request, Response, Role, SearchOrder, SessionBranchParams,
-    SessionCompressParams, SessionExportParams, SessionFlagsParams, SessionPruneParams, SessionRefParams,
-    SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams, SessionUndoParams,
+    ConversationId, ConversationSummary, Decision, PruneStep, Request, Response, Role, SearchOrder,
+    SessionBranchParams, SessionCompressParams, SessionDecideParams, SessionExportParams, SessionFlagsParams,
+    SessionPruneParams, SessionRefParams, SessionReindexParams, SessionRenameParams, SessionSearchParams,
+    SessionShowParams, SessionUndoParams,
 };
 
 use crate::args::{PickArgs, SessionArgs};
@@ -16,7 +17,7 @@ use crate::link::{Link, request};
 use crate::render::export::{self, Format};
 use crate::render::lists;
 use crate::talk::{self, Plan};
-use crate::text::one_line;
+use crate::text::{harmless, one_line};
 
 /// Rows of an export that are asked for at one time. Bounds what a long session takes in memory.
 const EXPORT_PAGE_ROWS: usize = 10_000;
@@ -129,6 +130,15 @@ enum What {
         /// What the notes are to be about
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         focus: Option<String>,
+    },
+    /// Decide what became of an input of which nobody knows: it blocks the session until then. Without a decision, show it
+    Decide {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// What became of it
+        #[arg(value_enum)]
+        decision: Option<Decided>,
     },
     /// Undo the last inputs with all that came of them in the session (not what tools did)
     Undo {
@@ -264,7 +274,7 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
         return talk::run(context, &session, Plan::retry(context.json));
     }
     let select = context.session.select.clone();
-    let needs_model = matches!(args.what, What::Compress { .. });
+    let needs_model = matches!(args.what, What::Compress { .. } | What::Decide { .. });
     context.ask(&select, needs_model, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
 }
 
@@ -280,6 +290,55 @@ async fn reindex(link: &mut Link, resume: bool, out: &mut dyn Write) -> Result<(
             return Ok(());
         }
     }
+}
+
+/// What a person decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Decided {
+    /// It was done
+    Done,
+    /// It was tried, and failed
+    Failed,
+    /// It is given up
+    GivenUp,
+}
+
+/// Shows the input that blocks a session, and decides about exactly what was shown.
+async fn decide(
+    link: &mut Link,
+    conversation: ConversationId,
+    decision: Option<Decided>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<(), Fault> {
+    let asked = Request::SessionUnknown(SessionRefParams { conversation });
+    let found = request!(link, asked, Response::Unknown(found) => found)?;
+    let Some(first) = found.into_iter().next() else {
+        writeln!(out, "There is nothing to decide: what became of every input is known.")?;
+        return Ok(());
+    };
+    let Some(decision) = decision else {
+        if json {
+            writeln!(out, "{}", serde_json::to_string(&first).map_err(|error| Fault::Failed(error.to_string()))?)?;
+            return Ok(());
+        }
+        writeln!(out, "Nobody knows what became of: {}", harmless(&first.text))?;
+        for call in &first.calls {
+            let state = if call.was_begun { "may have had an effect" } else { "was not begun" };
+            writeln!(out, "  {} {}: {state}", harmless(&call.name), harmless(&call.arguments))?;
+        }
+        writeln!(out, "Look what really happened, then say done, failed or given-up.")?;
+        return Ok(());
+    };
+    let decision = match decision {
+        Decided::Done => Decision::Done,
+        Decided::Failed => Decision::Failed,
+        Decided::GivenUp => Decision::GivenUp,
+    };
+    let params = SessionDecideParams { admission: first.admission, generation: first.generation, decision };
+    request!(link, Request::SessionDecide(params), Response::Decided(_) => ())?;
+    writeln!(out, "Decided. The session goes on.")?;
+    Ok(())
 }
 
 async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn Write) -> Result<Exit, Fault> {
@@ -344,6 +403,10 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             } else {
                 writeln!(out, "About {} tokens are now {} ({} rows).", done.before, done.after, done.rows)?;
             }
+        }
+        What::Decide { name, decision } => {
+            let conversation = link.find_exactly(&name).await?.id;
+            decide(link, conversation, decision, context.json, out).await?;
         }
         What::Undo { name, turns } => {
             let conversation = link.find_exactly(&name).await?.id;

@@ -1,7 +1,8 @@
 //! Session commands against a scripted gateway.
 
 use hermes_gateway::protocol::{
-    ConversationId, Row, RpcError, SessionId, SessionResolveResponse, SessionShowResponse, Shortened,
+    AdmissionId, AdmissionStatus, ConversationId, Generation, Receipt, Row, RpcError, SessionId,
+    SessionResolveResponse, SessionShowResponse, Shortened, TurnId, UnknownCall, UnknownInput,
 };
 
 use super::*;
@@ -38,6 +39,22 @@ fn gateway(rows: usize) -> (Scripted, Link) {
             before: 9_000,
             after: 1_200,
             rows: 14,
+        })),
+        Request::SessionUnknown(_) => now(Response::Unknown(vec![UnknownInput {
+            admission: AdmissionId::parse("a1").unwrap(),
+            generation: Generation(7),
+            turn: TurnId::parse("t1").unwrap(),
+            text: "transfer it".into(),
+            calls: vec![UnknownCall { name: "terminal".into(), arguments: "{}".into(), was_begun: true }],
+        }])),
+        Request::SessionDecide(_) => now(Response::Decided(Receipt {
+            admission: AdmissionId::parse("a1").unwrap(),
+            conversation: ConversationId::parse("c1").unwrap(),
+            seq: 1,
+            status: AdmissionStatus::Terminal,
+            outcome: None,
+            generation: Some(Generation(7)),
+            turn: None,
         })),
         Request::SessionList(_) => now(Response::Sessions(vec![summary("c1", Some("Old"))])),
         _ => now(Response::Deleted),
@@ -107,6 +124,21 @@ async fn a_compression_says_what_it_brought_and_carries_its_focus() {
     let conversation = ConversationId::parse("c1").unwrap();
     let params = SessionCompressParams { conversation, focus: Some("the numbers".into()) };
     assert!(requests.contains(&Request::SessionCompress(params)));
+}
+
+#[tokio::test]
+async fn s13_a_decision_is_about_exactly_what_was_shown() {
+    let shown = What::Decide { name: "c1".into(), decision: None };
+    let (exit, text, requests) = execute_text(shown, 0).await;
+    assert_eq!(exit.unwrap(), Exit::Answered);
+    assert!(text.contains("transfer it") && text.contains("terminal {}: may have had an effect"), "{text}");
+    assert!(!requests.iter().any(|request| matches!(request, Request::SessionDecide(_))));
+    let decided = What::Decide { name: "c1".into(), decision: Some(Decided::GivenUp) };
+    let (_, text, requests) = execute_text(decided, 0).await;
+    assert_eq!(text, "Decided. The session goes on.\n");
+    let admission = AdmissionId::parse("a1").unwrap();
+    let params = SessionDecideParams { admission, generation: Generation(7), decision: Decision::GivenUp };
+    assert!(requests.contains(&Request::SessionDecide(params)));
 }
 
 #[test]
