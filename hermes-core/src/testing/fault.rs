@@ -93,6 +93,11 @@ impl FaultStore {
         self.fails_next.store(true, Ordering::SeqCst);
     }
 
+    /// The write behind so many others has the fault.
+    pub fn fail_at(&self, at: i64) {
+        self.left.store(at, Ordering::SeqCst);
+    }
+
     /// The process dies now: no later write comes to an end.
     pub fn kill(&self) {
         self.dead.store(true, Ordering::SeqCst);

@@ -70,26 +70,29 @@ impl Turn<'_> {
 
     /// Opens the conversation's first session with the user's row.
     async fn open_session(&mut self, tools: PromptSnapshot) -> Result<(), Ending> {
+        let session = self.first_session(tools).await;
+        let rows = vec![self.user_row()?];
+        self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), rows.clone())).await?;
+        self.system = session.prompt.bytes().clone();
+        self.session = Some(session.id.clone());
+        self.emit(EventKind::SessionOpened { session: session.id, model: self.model_name() });
+        Ok(())
+    }
+
+    /// The conversation's first session.
+    pub(crate) async fn first_session(&self, tools: PromptSnapshot) -> NewSession {
         let cwd = self.child_cwd().or_else(|| self.engine.tools.cwd.clone());
-        let prompt = self.build_prompt(cwd.as_deref()).await;
         // The chosen model, also while another stands in for it.
         let info = self.engine.model.info();
-        let session = NewSession {
+        NewSession {
             id: self.fence.conversation().first_session(),
             parent: None,
             provider: info.provider.clone(),
             model: info.model.clone(),
+            prompt: self.build_prompt(cwd.as_deref()).await,
             cwd,
-            prompt: prompt.clone(),
             tools,
-        };
-        let id = session.id.clone();
-        let rows = vec![self.user_row()?];
-        self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), rows.clone())).await?;
-        self.system = prompt.bytes().clone();
-        self.session = Some(id.clone());
-        self.emit(EventKind::SessionOpened { session: id, model: self.model_name() });
-        Ok(())
+        }
     }
 
     /// Goes on with a session: its prompt and its tools are replayed byte for byte. Another model or other tools, which

@@ -10,7 +10,18 @@ use crate::limits::TURN_STOP_GRACE_MS;
 use crate::persist::persist;
 use crate::stop::Cause;
 use crate::trail::Trail;
+use crate::turn::context::{tools_bytes, user_row};
 use crate::turn::{Ending, Tail, Turn};
+
+/// What the transcript has of a turn that ends.
+enum Written {
+    /// Not even its input.
+    Nothing,
+    /// A tail that still needs a row.
+    Open,
+    /// All it needs.
+    Closed,
+}
 
 impl Turn<'_> {
     /// Ends the turn.
@@ -82,11 +93,12 @@ impl Turn<'_> {
             return Ok(());
         }
         let clock = self.engine.clock.as_ref();
-        if self.tail_is_open(ending.reason).await?
-            && let Some(row) = self.closing_row(&ending)
-        {
-            let write = || self.engine.store.append(&self.fence, &self.id, vec![row.clone()], None);
-            persist(clock, write).await?;
+        match (self.written(ending.reason).await?, self.closing_row(&ending)) {
+            (Written::Open, Some(row)) => {
+                persist(clock, || self.engine.store.append(&self.fence, &self.id, vec![row.clone()], None)).await?;
+            }
+            (Written::Nothing, Some(row)) => self.write_unbegun(row).await?,
+            _ => {}
         }
         let end = TurnEnd {
             reason: ending.reason.as_str().to_owned(),
@@ -97,21 +109,38 @@ impl Turn<'_> {
         persist(clock, || self.engine.store.settle_turn(&self.fence, &self.id, end.clone(), true)).await
     }
 
-    /// Whether there is a tail to close. After a failed write the store is asked: the write may have happened all the
+    /// What the transcript has of this turn. After a failed write the store is asked: the write may have happened all the
     /// same.
-    async fn tail_is_open(&self, reason: EndReason) -> Result<bool, StoreError> {
+    async fn written(&self, reason: EndReason) -> Result<Written, StoreError> {
         if reason != EndReason::PersistenceFailed {
-            return Ok(self.session.is_some());
+            return Ok(if self.session.is_some() { Written::Open } else { Written::Closed });
         }
         let page = MessagePage { limit: 1, from_end: true, ..MessagePage::default() };
         let rows = self.engine.store.messages(self.fence.conversation(), View::Model, page).await?;
-        let is_open = |row: &StoredMessage| {
-            row.role != Role::Assistant || !row.calls.is_empty() || row.kind == MessageKind::Hidden
-        };
         let input = self.admission.receipt.admission.input_row();
         // The input row keeps the turn that wrote it first, when the input was put back into its place after a crash.
-        let is_ours = |row: &StoredMessage| row.turn == self.id || row.id == input;
-        Ok(rows.last().is_some_and(|row| is_ours(row) && is_open(row)))
+        let is_ours = |row: &&StoredMessage| row.turn == self.id || row.id == input;
+        Ok(match rows.last().filter(is_ours) {
+            None => Written::Nothing,
+            Some(row) if row.role != Role::Assistant || !row.calls.is_empty() || row.kind == MessageKind::Hidden => {
+                Written::Open
+            }
+            Some(_) => Written::Closed,
+        })
+    }
+
+    /// Writes the input that failed before it had a row, with the row that says so: what was accepted stands in the
+    /// transcript, whatever became of it (I01), and can be sent again from there.
+    async fn write_unbegun(&self, closing: NewMessage) -> Result<(), StoreError> {
+        // An input that cannot be read has no row.
+        let Ok(input) = user_row(&self.admission, MessageKind::Normal) else { return Ok(()) };
+        let (store, clock, rows) = (&self.engine.store, self.engine.clock.as_ref(), vec![input, closing]);
+        if store.conversation(self.fence.conversation()).await?.tip.is_some() {
+            return persist(clock, || store.append(&self.fence, &self.id, rows.clone(), None)).await;
+        }
+        let Some(tools) = self.tools.as_ref().and_then(|tools| tools_bytes(&tools.schemas).ok()) else { return Ok(()) };
+        let session = self.first_session(tools).await;
+        persist(clock, || store.open_session(&self.fence, &self.id, session.clone(), rows.clone())).await
     }
 
     fn closing_row(&self, ending: &Ending) -> Option<NewMessage> {

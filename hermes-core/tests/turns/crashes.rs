@@ -237,3 +237,43 @@ async fn i16_a_write_that_fails_after_a_crash_leaves_no_open_tail() {
     }
     assert!(ends > 10, "only {ends} turns ended in a failed write");
 }
+
+/// A disk that is full for a moment: the input was accepted, so it stands in the transcript with the end it came to.
+#[tokio::test]
+async fn i01_an_input_whose_row_could_not_be_written_stands_in_the_transcript_with_its_end() {
+    for (is_first, view) in [(true, View::Model), (true, View::Display), (false, View::Model), (false, View::Display)] {
+        let world = World::new();
+        let store = FaultStore::new(Arc::new(world.store.clone()), Fault::FailsOnce, i64::MAX);
+        let parts = world.parts_with("first", RoundsModel::new(0, 0), world.tool(), store.clone());
+        let engine = Engine::new(parts);
+        let conversation = create(&world).await;
+        if !is_first {
+            let before = engine.submit(submission(Some(&conversation), "request-0", "before")).await.unwrap();
+            engine.run_until(&conversation, &before.receipt().admission).await.unwrap();
+        }
+        let mut failed = 0;
+        // A first input whose claim works opens the session in the write that fails.
+        for at in i64::from(is_first)..6 {
+            let (request, text) = (format!("request-{}", at + 1), format!("go {at}"));
+            let accepted = engine.submit(submission(Some(&conversation), &request, &text)).await.unwrap();
+            // The claim, the row of the input, the answer, the end.
+            store.fail_at(at);
+            let result = engine.run_until(&conversation, &accepted.receipt().admission).await;
+            store.fail_at(i64::MAX);
+            let Ok(result) = result else {
+                engine.run_until(&conversation, &accepted.receipt().admission).await.unwrap();
+                continue;
+            };
+            let record = world.store.admission(&accepted.receipt().admission).await.unwrap();
+            if record.receipt.status != AdmissionStatus::Terminal {
+                engine.run_until(&conversation, &accepted.receipt().admission).await.unwrap();
+            }
+            failed += usize::from(result.reason == EndReason::PersistenceFailed);
+            let rows = world.rows(&conversation, view).await;
+            assert_eq!(rows.iter().filter(|row| row.content == text).count(), 1, "{at}: {:?}", short(&rows));
+            let is_closed = rows.last().is_some_and(|row| row.role == Role::Assistant && row.calls.is_empty());
+            assert!(is_closed, "{at}: {:?}", short(&rows));
+        }
+        assert!(failed >= 2, "only {failed} turns ended in a failed write");
+    }
+}

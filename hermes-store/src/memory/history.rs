@@ -457,7 +457,7 @@ impl State {
         if self.rows_of(id).next_back().is_some_and(|row| row.seq > known.record.last_seq) {
             return Err(stale("rows were written"));
         }
-        for row in self.rows.values_mut() {
+        for row in self.rows.of_mut(id) {
             if row.life.undone.as_ref().is_some_and(|(by, _)| by == change)
                 && let Some((_, state)) = row.life.undone.take()
             {

@@ -4,9 +4,87 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use super::state::Call;
+use super::state::{Call, Row};
 use crate::admission::AdmissionRecord;
-use crate::ids::{AdmissionId, CallId, ConversationId, MessageId, TurnId};
+use crate::ids::{AdmissionId, CallId, ConversationId, MessageId, SessionId, TurnId};
+
+/// Rows by conversation and place, and by id. Conversation, place, id and session of a row never change.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    lines: BTreeMap<ConversationId, Line>,
+    places: BTreeMap<MessageId, (ConversationId, i64)>,
+}
+
+/// The rows of one conversation.
+#[derive(Debug, Default)]
+struct Line {
+    // Boxed: nodes of a map that grows at its end are half empty.
+    rows: BTreeMap<i64, Box<Row>>,
+    /// The first row of each session: what the model is shown does not make the store look at all that went before.
+    begins: BTreeMap<SessionId, i64>,
+}
+
+impl Rows {
+    pub(super) fn insert(&mut self, row: Row) {
+        self.places.insert(row.new.id.clone(), (row.conversation.clone(), row.seq));
+        let line = self.lines.entry(row.conversation.clone()).or_default();
+        let begin = line.begins.entry(row.session.clone()).or_insert(row.seq);
+        *begin = row.seq.min(*begin);
+        line.rows.insert(row.seq, Box::new(row));
+    }
+
+    pub(super) fn get(&self, id: &MessageId) -> Option<&Row> {
+        let (conversation, seq) = self.places.get(id)?;
+        self.lines.get(conversation)?.rows.get(seq).map(Box::as_ref)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &MessageId) -> Option<&mut Row> {
+        let (conversation, seq) = self.places.get(id)?;
+        self.lines.get_mut(conversation)?.rows.get_mut(seq).map(Box::as_mut)
+    }
+
+    pub(super) fn contains_key(&self, id: &MessageId) -> bool {
+        self.places.contains_key(id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Row> {
+        self.lines.values().flat_map(|line| line.rows.values()).map(Box::as_ref)
+    }
+
+    /// The rows of a conversation in their order.
+    pub(super) fn of(&self, conversation: &ConversationId) -> impl DoubleEndedIterator<Item = &Row> {
+        self.lines.get(conversation).into_iter().flat_map(|line| line.rows.values()).map(Box::as_ref)
+    }
+
+    /// As [`Rows::of`], to change them.
+    pub(super) fn of_mut(&mut self, conversation: &ConversationId) -> impl Iterator<Item = &mut Row> {
+        self.lines.get_mut(conversation).into_iter().flat_map(|line| line.rows.values_mut()).map(Box::as_mut)
+    }
+
+    /// The rows of a conversation behind a place, from the first of a session on, in their order.
+    pub(super) fn behind(
+        &self,
+        conversation: &ConversationId,
+        session: Option<&SessionId>,
+        after_seq: i64,
+    ) -> impl DoubleEndedIterator<Item = &Row> {
+        let line = self.lines.get(conversation);
+        let begin = session.and_then(|session| line?.begins.get(session).copied()).unwrap_or(i64::MIN);
+        let from = begin.max(after_seq.saturating_add(1));
+        line.into_iter().flat_map(move |line| line.rows.range(from..)).map(|(_, row)| row.as_ref())
+    }
+
+    /// Forgets everything of a conversation.
+    pub(super) fn remove_all(&mut self, conversation: &ConversationId) {
+        for row in self.lines.remove(conversation).unwrap_or_default().rows.into_values() {
+            self.places.remove(&row.new.id);
+        }
+    }
+}
 
 /// Calls by id, by turn and by the id of their result. Turn and result of a call never change.
 #[derive(Debug, Default)]

@@ -163,7 +163,7 @@ impl State {
             last_write_ms,
             calls: journal.collect(),
             open_round,
-            last_row: self.rows_of_turn(id).next_back().and_then(|row| self.stored(&row.new.id)),
+            last_row: self.rows_of_turn(id).next_back().map(|row| self.stored(row)),
         })
     }
 

@@ -74,8 +74,7 @@ impl State {
         self.approvals.retain(|_, approval| approval.conversation != *id);
         self.admissions.remove_all(id);
         self.turns.retain(|_, turn| turn.conversation != *id);
-        self.rows.retain(|_, row| row.conversation != *id);
-        self.places.retain(|(conversation, _), _| conversation != id);
+        self.rows.remove_all(id);
         self.calls.retain(|_, call| call.conversation != *id);
         self.usage.forget(id);
         self.locks.retain(|session, _| self.sessions.get(session).is_some_and(|known| known.conversation != *id));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::indexed::{Admissions, Calls};
+use super::indexed::{Admissions, Calls, Rows};
 use super::usage::Usage;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
@@ -185,9 +185,7 @@ pub(super) struct State {
     pub(super) admissions: Admissions,
     pub(super) turns: BTreeMap<TurnId, Turn>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
-    // Boxed, as calls are: nodes of a map that grows at its end are half empty.
-    pub(super) rows: BTreeMap<MessageId, Box<Row>>,
-    pub(super) places: BTreeMap<(ConversationId, i64), MessageId>,
+    pub(super) rows: Rows,
     pub(super) calls: Calls,
     pub(super) usage: Usage,
     pub(super) prompts: BTreeMap<String, Bytes>,
@@ -237,10 +235,10 @@ impl State {
         }
     }
 
-    pub(super) fn stored(&self, id: &MessageId) -> Option<StoredMessage> {
-        let row = self.rows.get(id)?;
+    /// A row as readers get it.
+    pub(super) fn stored(&self, row: &Row) -> StoredMessage {
         let join = |call: &CallId| self.calls.get(call).map(|call| call.stored());
-        Some(StoredMessage {
+        StoredMessage {
             seq: row.seq,
             id: row.new.id.clone(),
             session: row.session.clone(),
@@ -258,13 +256,12 @@ impl State {
             answers: row.answers.as_ref().and_then(join),
             meta: row.new.meta.clone(),
             created_at_ms: row.created_ms,
-        })
+        }
     }
 
     /// Rows of a conversation in their order.
     pub(super) fn rows_of(&self, id: &ConversationId) -> impl DoubleEndedIterator<Item = &Row> {
-        let range = (id.clone(), i64::MIN)..=(id.clone(), i64::MAX);
-        self.places.range(range).filter_map(|(_, row)| self.rows.get(row).map(Box::as_ref))
+        self.rows.of(id)
     }
 
     /// Rows of a turn in their order.
@@ -333,8 +330,7 @@ impl State {
         {
             conv.preview = rules::preview(&row.new.content);
         }
-        self.places.insert((row.conversation.clone(), row.seq), row.new.id.clone());
-        self.rows.insert(row.new.id.clone(), Box::new(row));
+        self.rows.insert(row);
     }
 
     /// Appends rows whose freshness was checked.
@@ -429,6 +425,6 @@ impl State {
                 && row.new.kind == MessageKind::Normal
                 && row.life.copy_of.is_none()
         })?;
-        self.stored(&row.new.id)
+        Some(self.stored(row))
     }
 }

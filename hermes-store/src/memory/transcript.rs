@@ -246,17 +246,15 @@ impl State {
     fn messages(&self, id: &ConversationId, view: View, page: MessagePage) -> Result<Vec<StoredMessage>, StoreError> {
         let tip = self.conv(id)?.tip.as_ref();
         let limit = page.limit.min(PAGE_MAX_ROWS);
-        let wanted = |row: &&Row| {
-            row.seq > page.after_seq
-                && match view {
-                    View::Model => Some(&row.session) == tip && row.life.state == RowState::Active,
-                    View::Display => row.is_visible(),
-                }
+        let wanted = |row: &&Row| match view {
+            View::Model => Some(&row.session) == tip && row.life.state == RowState::Active,
+            View::Display => row.is_visible(),
         };
-        let rows = self.rows_of(id).filter(wanted);
+        let session = tip.filter(|_| view == View::Model);
+        let rows = self.rows.behind(id, session, page.after_seq).filter(wanted);
         let mut out: Vec<_> = match page.from_end {
-            false => rows.take(limit).filter_map(|row| self.stored(&row.new.id)).collect(),
-            true => rows.rev().take(limit).filter_map(|row| self.stored(&row.new.id)).collect(),
+            false => rows.take(limit).map(|row| self.stored(row)).collect(),
+            true => rows.rev().take(limit).map(|row| self.stored(row)).collect(),
         };
         if page.from_end {
             out.reverse();
