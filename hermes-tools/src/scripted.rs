@@ -336,6 +336,7 @@ pub fn context(
         session: Arc::new(crate::session::ToolSession::new(crate::session::SessionConfig::new(cwd, env))),
         cancel: tokio_util::sync::CancellationToken::new(),
         approver,
+        judge: None,
         clarifier: Arc::new(NoClarifier),
         progress: Arc::new(|_| {}),
     }

@@ -49,6 +49,7 @@ impl Turn<'_> {
                 session: tool_session,
                 cancel: self.stop.hard().clone(),
                 approver: self.pulse.approver(self.approver()),
+                judge: None,
                 clarifier: self.pulse.clarifier(self.clarifier()),
                 progress: Arc::new(|_| {}),
             },
