@@ -3,6 +3,7 @@
 //! An event that concerns a row is emitted only after that row is durable; deltas of a running answer concern no row.
 
 use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationId, SessionId, TitleSource, TurnId};
+use hermes_tools::Ruling;
 use serde::{Deserialize, Serialize};
 
 use crate::end::TurnResult;
@@ -117,6 +118,15 @@ pub enum EventKind {
         call: CallId,
         /// For what.
         what: String,
+    },
+    /// A judge has decided about a call, in a person's place, and that is durable.
+    CallJudged {
+        /// The call.
+        call: CallId,
+        /// The judge (`openrouter/small-model`).
+        judge: String,
+        /// What it said: yes or no.
+        ruling: Ruling,
     },
     /// More output of a running call.
     CallOutput {

@@ -44,6 +44,7 @@ mod engine;
 mod event;
 mod guardrail;
 mod input;
+mod judge;
 pub mod limits;
 mod metrics;
 mod nudge;
@@ -70,7 +71,7 @@ mod windows;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
-pub use auxiliary::Auxiliary;
+pub use auxiliary::{Auxiliary, TaskTimes};
 pub use builder::{EngineBuilder, Nobody, PlainSessions};
 pub use clock::TokioClock;
 pub use compress::{

@@ -26,6 +26,7 @@ mod fallback;
 mod given_up;
 mod guardrails;
 mod hydrate;
+mod judge;
 mod listed;
 mod liveness;
 mod operator;
