@@ -29,7 +29,7 @@ use hermes_store::{
 
 use crate::end::EndReason;
 use crate::engine::Inner;
-use crate::event::EventKind;
+use crate::event::{EventKind, TakenInput};
 use crate::limits::{REDIRECT_WAIT_MS, WAIT_POLL_MS};
 use crate::persist::persist;
 use crate::projection;
@@ -137,7 +137,6 @@ impl Turn<'_> {
         if was_shown {
             self.emit(EventKind::TextRestarted);
         }
-        self.emit(EventKind::Notice { text: "the answer was interrupted; the model reads the new message".to_owned() });
         Ok(())
     }
 
@@ -154,14 +153,22 @@ impl Turn<'_> {
             }
         })
         .await;
+        let kept = lead.as_ref().is_some_and(|row| row.kind == MessageKind::Partial);
         let Some(taken) = self.store(taken)? else {
             // The store knows. What is still queued is noticed again.
             self.load_history().await?;
+            if cut {
+                self.emit(EventKind::Redirected { inputs: Vec::new(), kept });
+            }
             return Ok(true);
         };
         if taken.is_empty() {
             return Ok(false);
         }
+        let said = rows_of(&taken, None, false).into_iter().zip(&taken);
+        let said = said.map(|(row, admission)| TakenInput::new(admission.receipt.admission.clone(), &row.content));
+        let inputs = said.collect();
+        self.emit(if cut { EventKind::Redirected { inputs, kept } } else { EventKind::Steered { inputs } });
         self.pulse.stamp(Sign::Write);
         self.guard().person_spoke();
         let rows = rows_of(&taken, lead.as_ref(), cut);

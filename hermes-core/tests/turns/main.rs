@@ -14,6 +14,7 @@ mod auxiliary;
 mod background;
 mod budget;
 mod closing;
+mod control;
 mod compress_manual;
 mod crashes;
 mod deadline;
