@@ -34,6 +34,7 @@ mod operator;
 mod property;
 mod recovery;
 mod redirect;
+mod steers;
 mod support;
 mod titles;
 mod transcript;
