@@ -432,7 +432,7 @@ async fn i14_a_child_that_has_a_child_is_found_with_it() {
 
 #[tokio::test]
 async fn a_write_that_fails_once_costs_no_child_and_no_report() {
-    for fault in [Fault::FailsOnce, Fault::AnswerLost] {
+    for fault in [Fault::FailsOnce, Fault::AnswerLost, Fault::CommitLost] {
         for at in 0.. {
             let world = World::faster();
             create(&world).await;

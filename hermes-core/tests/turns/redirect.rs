@@ -316,7 +316,7 @@ async fn redirected_and_dies(world: &World, conversation: &ConversationId, fault
 #[tokio::test]
 async fn i04_i01_a_fault_at_any_write_of_a_redirected_turn_loses_no_word_and_repeats_none() {
     let mut points = 0;
-    for fault in [Fault::DiesBefore, Fault::DiesAfter, Fault::FailsOnce, Fault::AnswerLost] {
+    for fault in [Fault::DiesBefore, Fault::DiesAfter, Fault::FailsOnce, Fault::AnswerLost, Fault::CommitLost] {
         for at in 0.. {
             let world = World::faster();
             let opener = world.engine("opener", model([Script::text("one")]));
