@@ -336,17 +336,17 @@ pub(crate) async fn model_rows(
     engine: &Inner,
     conversation: &ConversationId,
 ) -> Result<Vec<StoredMessage>, StoreError> {
-    let mut rows: Vec<StoredMessage> = Vec::new();
-    loop {
-        let after_seq = rows.last().map_or(0, |row| row.seq);
-        let page = MessagePage { after_seq, ..MessagePage::default() };
+    let mut page = MessagePage::default();
+    // Nearly every history is one page, which is not copied.
+    let mut rows = engine.store.messages(conversation, View::Model, page).await?;
+    let mut got = rows.len();
+    while got >= page.limit {
+        page.after_seq = rows.last().map_or(0, |row| row.seq);
         let more = engine.store.messages(conversation, View::Model, page).await?;
-        let is_last = more.len() < page.limit;
+        got = more.len();
         rows.extend(more);
-        if is_last {
-            return Ok(rows);
-        }
     }
+    Ok(rows)
 }
 
 /// Asks for the notes.
