@@ -37,20 +37,25 @@ struct Said {
     requests: Vec<Request>,
 }
 
+/// The answer to an input that was accepted, in session c1.
+fn accepted() -> Response {
+    Response::Submitted(PromptSubmitResponse {
+        receipt: Receipt {
+            admission: AdmissionId::parse("a1").unwrap(),
+            conversation: ConversationId::parse("c1").unwrap(),
+            seq: 1,
+            status: AdmissionStatus::Queued,
+            outcome: None,
+            generation: None,
+            turn: None,
+        },
+        replayed: false,
+    })
+}
+
 async fn say(mode: Mode, text: &str, pick: PickArgs, turn: Option<TurnResult>) -> Said {
     let (script, mut link) = Scripted::link(move |request, _| match request {
-        Request::PromptSubmit(_) => now(Response::Submitted(PromptSubmitResponse {
-            receipt: Receipt {
-                admission: AdmissionId::parse("a1").unwrap(),
-                conversation: ConversationId::parse("c1").unwrap(),
-                seq: 1,
-                status: AdmissionStatus::Queued,
-                outcome: None,
-                generation: None,
-                turn: None,
-            },
-            replayed: false,
-        })),
+        Request::PromptSubmit(_) => now(accepted()),
         Request::SessionResolve(params) if params.name.as_deref() == Some("missing") => Box::pin(async {
             Err(RpcError { code: "HM1003".into(), message: "there is no such session".into(), usage: true })
         }),
@@ -145,18 +150,7 @@ async fn retry(accepts: bool) -> (Result<Followed, Fault>, Vec<String>) {
             now(Response::Undone(SessionUndoResponse { rows: 4, text: "the last input".to_owned() }))
         }
         Request::SessionRedo(_) => now(Response::Redone { rows: 4 }),
-        Request::PromptSubmit(_) if accepts => now(Response::Submitted(PromptSubmitResponse {
-            receipt: Receipt {
-                admission: AdmissionId::parse("a1").unwrap(),
-                conversation: ConversationId::parse("c1").unwrap(),
-                seq: 1,
-                status: AdmissionStatus::Queued,
-                outcome: None,
-                generation: None,
-                turn: None,
-            },
-            replayed: false,
-        })),
+        Request::PromptSubmit(_) if accepts => now(accepted()),
         _ => Box::pin(async { Err(RpcError { code: "HM1004".into(), message: "full".into(), usage: false }) }),
     });
     let (_buttons, presses) = mpsc::channel(1);

@@ -1,4 +1,4 @@
-//! Requests beside the turn: the notes of a compression, a title.
+//! Requests beside the turn: the notes of a compression, a title, a judgement of a dangerous command.
 //!
 //! Each such task may have a model of its own; without one it asks the turn's. A task with its own model falls back to
 //! the turn's when that fails in a way that another route may mend, and never to a third one: what a person said goes to
@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use hermes_providers::{ChatModel, ChatRequest, Completion, Delta, ErrorClass, ModelInfo, ProviderError, Usage};
-use hermes_store::{IdKind, IdSource, PromptHash, UsageDelta};
+use hermes_store::{IdKind, IdSource, UsageDelta};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Inner;
-use crate::limits::{AUXILIARY_ATTEMPTS_MAX, SUMMARY_TIMEOUT_MS, TITLE_TIMEOUT_MS};
-use crate::retry::backoff_ms;
+use crate::limits::{
+    APPROVAL_TIMEOUT_MS, AUXILIARY_ATTEMPTS_MAX, AUXILIARY_TIMEOUT_MAX_MS, SUMMARY_TIMEOUT_MS, TITLE_TIMEOUT_MS,
+};
+use crate::retry::{backoff_ms, jitter};
 use crate::route::Routes;
 
 /// Models of tasks beside the turn. A task without one asks the turn's model.
@@ -24,13 +26,32 @@ pub struct Auxiliary {
     pub compression: Option<Arc<dyn ChatModel>>,
     /// Writes titles.
     pub title: Option<Arc<dyn ChatModel>>,
+    /// Judges dangerous commands before a person is asked, where the policy's mode is
+    /// [`hermes_tools::ApprovalMode::Smart`].
+    pub approval: Option<Arc<dyn ChatModel>>,
+    /// What the judge is told beside the program's own rules (`approvals.smart_policy`).
+    pub approval_policy: Option<String>,
+    /// Time for each task.
+    pub times: TaskTimes,
+}
+
+/// Time in milliseconds that a task has at one model, waits between attempts among it (`auxiliary.TASK.timeout`); `None` =
+/// the task's own. More than [`AUXILIARY_TIMEOUT_MAX_MS`] is as much as that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TaskTimes {
+    /// For the notes of a compression; else [`SUMMARY_TIMEOUT_MS`].
+    pub compression_ms: Option<u64>,
+    /// For a title; else [`TITLE_TIMEOUT_MS`].
+    pub title_ms: Option<u64>,
+    /// For a judgement; else [`APPROVAL_TIMEOUT_MS`].
+    pub approval_ms: Option<u64>,
 }
 
 impl Auxiliary {
     /// One model for all tasks.
     #[must_use]
     pub fn all(model: Arc<dyn ChatModel>) -> Self {
-        Self { compression: Some(model.clone()), title: Some(model) }
+        Self { compression: Some(model.clone()), title: Some(model.clone()), approval: Some(model), ..Self::default() }
     }
 
     /// A task's own model.
@@ -38,7 +59,18 @@ impl Auxiliary {
         match task {
             Task::Compression => self.compression.as_ref(),
             Task::Title => self.title.as_ref(),
+            Task::Approval => self.approval.as_ref(),
         }
+    }
+
+    /// Time for a task at one route, waits between attempts among it.
+    pub(crate) fn limit_ms(&self, task: Task) -> u64 {
+        let (configured, own) = match task {
+            Task::Compression => (self.times.compression_ms, SUMMARY_TIMEOUT_MS),
+            Task::Title => (self.times.title_ms, TITLE_TIMEOUT_MS),
+            Task::Approval => (self.times.approval_ms, APPROVAL_TIMEOUT_MS),
+        };
+        configured.unwrap_or(own).min(AUXILIARY_TIMEOUT_MAX_MS)
     }
 }
 
@@ -48,7 +80,9 @@ impl std::fmt::Debug for Auxiliary {
         f.debug_struct("Auxiliary")
             .field("compression", &name(&self.compression))
             .field("title", &name(&self.title))
-            .finish()
+            .field("approval", &name(&self.approval))
+            .field("times", &self.times)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,25 +93,20 @@ pub(crate) enum Task {
     Compression,
     /// A title for a conversation.
     Title,
+    /// A judgement of a dangerous command.
+    Approval,
 }
 
 impl Task {
     /// How many tasks there are: each own model has a place in [`Routes`].
-    pub(crate) const COUNT: usize = 2;
+    pub(crate) const COUNT: usize = 3;
 
     /// The name that its usage is counted under: what the configuration calls it below `auxiliary`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Compression => "compression",
             Self::Title => "title_generation",
-        }
-    }
-
-    /// Time at one route, waits between attempts among it.
-    fn timeout_ms(self) -> u64 {
-        match self {
-            Self::Compression => SUMMARY_TIMEOUT_MS,
-            Self::Title => TITLE_TIMEOUT_MS,
+            Self::Approval => "approval",
         }
     }
 
@@ -85,6 +114,7 @@ impl Task {
         match self {
             Self::Compression => 0,
             Self::Title => 1,
+            Self::Approval => 2,
         }
     }
 }
@@ -239,11 +269,12 @@ impl Desk<'_> {
         used: &mut Vec<Used>,
     ) -> Result<Completion, ProviderError> {
         let clock = &self.engine.clock;
-        let limit_ms = self.task.timeout_ms();
+        let limit_ms = self.engine.auxiliary.limit_ms(self.task);
         let begun_ms = clock.now_ms();
         let mut over = clock.sleep(limit_ms);
         let end = |message: &str| Err(ProviderError::new(ErrorClass::Timeout, message));
         let mut number = 0;
+        let mut seed = None;
         loop {
             number += 1;
             let (answer, is_last) = tokio::select! {
@@ -259,7 +290,8 @@ impl Desk<'_> {
                 done => return done,
             };
             let spent_ms = u64::try_from(clock.now_ms().saturating_sub(begun_ms)).unwrap_or(0);
-            let jitter_permille = jitter(request, number);
+            let seed = seed.get_or_insert_with(|| self.engine.ids.next(IdKind::Attempt));
+            let jitter_permille = jitter(seed, number);
             let attempt = Attempt { number, has_next, left_ms: limit_ms.saturating_sub(spent_ms), jitter_permille };
             let Decision::Retry { wait_ms } = decide(&error, attempt) else { return Err(error) };
             tokio::select! {
@@ -269,12 +301,6 @@ impl Desk<'_> {
             }
         }
     }
-}
-
-/// A number from 0 to 1,000 that differs between requests and attempts, and is the same in a repeated simulation.
-fn jitter(request: &ChatRequest, number: u32) -> u64 {
-    let seed = PromptHash::of(format!("{:?}/{number}", request.messages).as_bytes());
-    seed.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_001)
 }
 
 /// A request of one message. Its answer is not shown while it comes.
@@ -363,9 +389,22 @@ mod tests {
 
     #[test]
     fn each_task_has_its_own_name_and_place() {
-        let tasks = [Task::Compression, Task::Title];
-        assert_eq!(tasks.map(Task::place), [0, 1]);
+        let tasks = [Task::Compression, Task::Title, Task::Approval];
+        assert_eq!(tasks.map(Task::place), [0, 1, 2]);
         assert_eq!(tasks.len(), Task::COUNT);
-        assert_ne!(Task::Compression.name(), Task::Title.name());
+        let names: std::collections::BTreeSet<_> = tasks.map(Task::name).into();
+        assert_eq!(names.len(), Task::COUNT);
+    }
+
+    #[test]
+    fn a_task_s_time_is_its_own_until_the_host_says_another_and_never_without_end() {
+        let times = |ms| TaskTimes { compression_ms: ms, title_ms: ms, approval_ms: ms };
+        let limits = |ms| {
+            let auxiliary = Auxiliary { times: times(ms), ..Auxiliary::default() };
+            [Task::Compression, Task::Title, Task::Approval].map(|task| auxiliary.limit_ms(task))
+        };
+        assert_eq!(limits(None), [SUMMARY_TIMEOUT_MS, TITLE_TIMEOUT_MS, APPROVAL_TIMEOUT_MS]);
+        assert_eq!(limits(Some(5)), [5; 3]);
+        assert_eq!(limits(Some(u64::MAX)), [AUXILIARY_TIMEOUT_MAX_MS; 3]);
     }
 }

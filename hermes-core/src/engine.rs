@@ -273,9 +273,11 @@ impl Inner {
     }
 
     fn tell(&self, mut event: Event) {
+        let in_order = self.rings.in_order();
         self.rings.push(&mut event);
         let outer = self.children.outer(&event);
         self.events.emit(event);
+        drop(in_order);
         // A child of a child is shown to its grandparent too: no deeper than children may be.
         if let Some(outer) = outer {
             self.tell(outer);

@@ -3,9 +3,11 @@
 //! An event that concerns a row is emitted only after that row is durable; deltas of a running answer concern no row.
 
 use hermes_store::{AdmissionId, CallId, CallOutcome, ConversationId, DelegationId, SessionId, TitleSource, TurnId};
+use hermes_tools::Ruling;
 use serde::{Deserialize, Serialize};
 
 use crate::end::TurnResult;
+use crate::limits::TAKEN_SHOWN_MAX_CHARS;
 use crate::ring::Cursor;
 
 /// One event of one conversation.
@@ -31,6 +33,13 @@ impl Event {
     }
 }
 
+impl TakenInput {
+    /// Of an input with this text.
+    pub(crate) fn new(admission: AdmissionId, text: &str) -> Self {
+        Self { admission, text: text.chars().take(TAKEN_SHOWN_MAX_CHARS).collect() }
+    }
+}
+
 /// One call of a recorded round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedCall {
@@ -40,6 +49,15 @@ pub struct PlannedCall {
     pub name: String,
     /// One line that shows what is done (`echo hello`).
     pub label: String,
+}
+
+/// An input that a running turn took in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenInput {
+    /// The input.
+    pub admission: AdmissionId,
+    /// What was said, cut to [`TAKEN_SHOWN_MAX_CHARS`](crate::limits::TAKEN_SHOWN_MAX_CHARS); the transcript has it all.
+    pub text: String,
 }
 
 /// What happens.
@@ -90,6 +108,20 @@ pub enum EventKind {
     },
     /// The answer begins anew after a lost connection: what was shown of it is void.
     TextRestarted,
+    /// People spoke, and the running turn reads it with its next request; the answer is not cut.
+    Steered {
+        /// What was said, oldest first.
+        inputs: Vec<TakenInput>,
+    },
+    /// People spoke, and the request was cut for it: the model is asked anew. Where text of the cut answer was shown,
+    /// [`EventKind::TextRestarted`] follows.
+    Redirected {
+        /// What was said, oldest first. Empty when the answer of the store was lost: then only the transcript has it.
+        inputs: Vec<TakenInput>,
+        /// Whether what was shown of the cut answer stands in the transcript, as a row of its own before the inputs. Else
+        /// it is void.
+        kept: bool,
+    },
     /// The model is writing a call.
     CallAnnounced {
         /// The tool.
@@ -117,6 +149,15 @@ pub enum EventKind {
         call: CallId,
         /// For what.
         what: String,
+    },
+    /// A judge has decided about a call, in a person's place, and that is durable.
+    CallJudged {
+        /// The call.
+        call: CallId,
+        /// The judge (`openrouter/small-model`).
+        judge: String,
+        /// What it said: yes or no.
+        ruling: Ruling,
     },
     /// More output of a running call.
     CallOutput {
@@ -202,7 +243,8 @@ pub enum EventKind {
     },
 }
 
-/// Takes events. Infallible and never blocking: a slow reader loses events, never the turn.
+/// Takes events, those of one conversation in the order of their places. Infallible and never blocking: a slow reader loses
+/// events, never the turn. It is called where the engine tells them one after another, and does not call the engine.
 pub trait EventSink: Send + Sync {
     /// Takes one event.
     fn emit(&self, event: Event);

@@ -53,8 +53,12 @@ const CAPS: &[Cap] = &[
     Cap {
         tool: "delegate_task",
         max: SUBAGENTS_PER_TURN_MAX,
-        weight: |arguments| {
-            arguments["tasks"].as_array().map_or(1, |tasks| u32::try_from(tasks.len()).unwrap_or(u32::MAX).max(1))
+        weight: |arguments| match arguments["action"].as_str() {
+            None | Some("" | "spawn") => {
+                arguments["tasks"].as_array().map_or(1, |tasks| u32::try_from(tasks.len()).unwrap_or(u32::MAX).max(1))
+            }
+            // It is about children that there are.
+            Some(_) => 0,
         },
     },
 ];
@@ -563,6 +567,9 @@ mod tests {
         guard.admit("delegate_task", &tasks).unwrap();
         guard.admit("delegate_task", &tasks).unwrap_err();
         guard.admit("delegate_task", &json!({})).unwrap();
+        for _ in 0..SUBAGENTS_PER_TURN_MAX {
+            guard.admit("delegate_task", &json!({ "action": "list" })).unwrap();
+        }
         guard.admit("anything", &json!({})).unwrap();
         for _ in 0..CAPPED_CALLS_MAX - 2 {
             guard.admit("web_search", &json!({})).unwrap_err();

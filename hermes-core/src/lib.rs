@@ -44,6 +44,7 @@ mod engine;
 mod event;
 mod guardrail;
 mod input;
+mod judge;
 pub mod limits;
 mod metrics;
 mod nudge;
@@ -70,16 +71,16 @@ mod windows;
 #[cfg(feature = "test-util")]
 pub mod testing;
 
-pub use auxiliary::Auxiliary;
+pub use auxiliary::{Auxiliary, TaskTimes};
 pub use builder::{EngineBuilder, Nobody, PlainSessions};
 pub use clock::TokioClock;
 pub use compress::{
     CompactError, CompressionSettings, ContextEngine, History, NewView, Summarizer, SummaryEngine, ViewFault, ViewPart,
 };
-pub use delegate::{CHILD_SOURCE, DelegationSettings, delegate_tool};
+pub use delegate::{CHILD_SOURCE, Child, ChildState, ChildStop, DelegationSettings, delegate_tool};
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
-pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall};
+pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall, TakenInput};
 pub use input::Input;
 pub use metrics::Metrics;
 pub use operator::{Decision, UnknownCall, UnknownInput};

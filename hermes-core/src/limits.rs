@@ -95,6 +95,8 @@ pub const CHILD_SUMMARY_MAX_CHARS: usize = 24_000;
 pub const GOAL_MAX_CHARS: usize = 16_000;
 /// Longest context of a task (tools reference, 10).
 pub const TASK_CONTEXT_MAX_CHARS: usize = 32_000;
+/// Children of a conversation that a list of them shows, the newest ones.
+pub const CHILDREN_LISTED_MAX: usize = 50;
 /// Children that one look for work in the background sees, the last active ones.
 pub const CHILDREN_LOOKED_AT_MAX: usize = 100;
 /// A child that is over is looked at for so long after its last row: its delegation may not have ended yet.
@@ -103,6 +105,8 @@ pub const CHILD_LOOK_BACK_MS: u64 = 600_000;
 pub const BACKGROUND_PARENTS_MAX: usize = 16;
 /// Times that a parent goes on with a child of which a write has failed.
 pub const CHILD_RECOVERIES_MAX: u32 = 1;
+/// Text of an input that the event of its taking shows; the transcript has it whole.
+pub const TAKEN_SHOWN_MAX_CHARS: usize = 2_000;
 /// Calls over such a cap that are answered before the turn ends.
 pub const CAPPED_CALLS_MAX: u32 = 5;
 /// Steps that one turn gets back at most, whatever the cause: a budget with refunds still ends.
@@ -155,6 +159,13 @@ pub const UNKNOWN_LOOK_MAX_ROWS: usize = 2_000;
 pub const SUMMARY_TIMEOUT_MS: u64 = 120_000;
 /// Time for one title at one model (`auxiliary.title_generation.timeout`, 30 s).
 pub const TITLE_TIMEOUT_MS: u64 = 30_000;
+/// Time for one judgement of a dangerous command at one model (`auxiliary.approval.timeout`, 30 s).
+pub const APPROVAL_TIMEOUT_MS: u64 = 30_000;
+/// Room for the judge's one word and what a model thinks before it, in tokens. The Python program's 16 leave a model that
+/// thinks no room, and every question would go to the person.
+pub const APPROVAL_OUTPUT_MAX_TOKENS: u64 = 1_024;
+/// Longest time that a host may give a task beside the turn at one model: the longest of the Python program's.
+pub const AUXILIARY_TIMEOUT_MAX_MS: u64 = 900_000;
 /// Most characters of a title that a model wrote; what a person writes may be longer.
 pub const GENERATED_TITLE_MAX_CHARS: usize = 60;
 /// Length from which a line is taken for a text and not for a title.

@@ -1,6 +1,7 @@
 //! What to do after a failed request: a pure decision over the class of the failure.
 
 use hermes_providers::{ErrorClass, ProviderError};
+use hermes_store::PromptHash;
 
 use crate::end::EndReason;
 use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
@@ -102,6 +103,13 @@ pub(crate) fn backoff_ms(number: u32, jitter_permille: u64) -> u64 {
     doubled + doubled * jitter_permille.min(1_000) / 2_000
 }
 
+/// A number from 0 to 1,000 that differs between seeds and attempts, and is the same for the same ones: a repeated
+/// simulation waits as long. The seed is an id of who waits.
+pub(crate) fn jitter(seed: &str, number: u32) -> u64 {
+    let hash = PromptHash::of(format!("{seed}/{number}").as_bytes());
+    hash.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_001)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +195,17 @@ mod tests {
                 matches!(decide(&error, attempt), Decision::FallBack(_))
             });
             assert_eq!(left, left_at, "{class:?}");
+        }
+    }
+
+    #[test]
+    fn jitter_is_the_same_for_the_same_seed_and_spreads_over_its_range() {
+        let of = |seed: &str| (1..=200).map(|number| jitter(seed, number)).collect::<Vec<_>>();
+        assert_eq!(of("a"), of("a"));
+        assert_ne!(of("a"), of("b"));
+        assert!(of("a").iter().all(|permille| *permille <= 1_000));
+        for part in 0..4 {
+            assert!(of("a").iter().any(|permille| permille / 251 == part), "a quarter of the range is never taken");
         }
     }
 

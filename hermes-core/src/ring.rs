@@ -161,6 +161,9 @@ pub(crate) struct Rings {
     epoch: u64,
     /// Held for map operations only, never over an await.
     logs: Mutex<Logs>,
+    /// Held from the place of an event until it is told, never over an await: a client that has seen a place has seen what
+    /// comes before it, also where a child on another thread tells something of the same conversation.
+    telling: Mutex<()>,
 }
 
 impl Rings {
@@ -168,11 +171,16 @@ impl Rings {
     pub(crate) fn new(owner: &OwnerId, now_ms: i64) -> Self {
         let name = PromptHash::of(format!("{owner}/{now_ms}").as_bytes());
         let epoch = name.as_str().get(..12).and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        Self { epoch: epoch.unwrap_or_default().max(1), logs: Mutex::default() }
+        Self { epoch: epoch.unwrap_or_default().max(1), logs: Mutex::default(), telling: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Logs> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until the guard is dropped nobody else tells an event.
+    pub(crate) fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives an event its place and keeps it.
@@ -312,6 +320,9 @@ fn size(event: &Event) -> usize {
             text.len()
         }
         EventKind::Notice { text } => text.len(),
+        EventKind::Steered { inputs } | EventKind::Redirected { inputs, .. } => {
+            inputs.iter().map(|input| input.text.len() + EVENT_BASE_BYTES / 4).sum()
+        }
         EventKind::RoundRecorded { text, calls } => {
             text.len() + calls.iter().map(|call| call.label.len() + EVENT_BASE_BYTES / 2).sum::<usize>()
         }

@@ -377,6 +377,7 @@ impl Parts {
             allow_list,
             deny: approvals.deny.clone(),
             timeout_ms: millis(approvals.timeout),
+            ..PolicyConfig::default()
         };
         let cwd = self.working_directory();
         ToolHost {

@@ -115,6 +115,8 @@ mod round;
 mod rules;
 pub mod search;
 mod session;
+#[cfg(feature = "sqlite")]
+mod shell;
 mod time;
 mod traits;
 pub mod transfer;

@@ -501,6 +501,25 @@ async fn s50_version_32_is_imported_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_store_of_this_program_is_not_imported_and_the_right_commands_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = dir.path().join("hermes.db");
+    let options = SqliteOptions::new(own.clone(), Arc::new(HostClock::new()));
+    SqliteStore::open(options).await.unwrap().close().await;
+    // The file itself, the home that holds it, and a copy under another name.
+    let copy = dir.path().join("monday.db");
+    std::fs::copy(&own, &copy).unwrap();
+    for (path, command) in [
+        (own.as_path(), "hermes sessions export --all"),
+        (dir.path(), "hermes store backup copy.db"),
+        (copy.as_path(), "hermes store restore"),
+    ] {
+        let told = PythonStore::open(path, &dir.path().join("cache")).await.map(drop).unwrap_err().to_string();
+        assert!(told.contains("a store of this program") && told.contains(command), "{told}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_carried_is_told() {
     let place = Place::new();
     build(&place.file(), 32).await;

@@ -40,8 +40,11 @@ pub enum Risk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalMode {
-    /// Ask a person about what is dangerous (`manual`, and `smart` until a judge model exists).
+    /// Ask a person about what is dangerous (`manual`).
     Prompt,
+    /// Ask the judge about dangerous commands first (`smart`), and a person about what it leaves open; without a judge, a
+    /// person. Everything else is as in [`ApprovalMode::Prompt`]: a judge is asked only where a person could be.
+    Smart,
     /// Ask nobody; hard limits and `deny` still hold (`off`, `--yolo`).
     Off,
 }

@@ -18,6 +18,7 @@ pub mod builtin;
 mod coerce;
 mod command;
 mod executor;
+mod judge;
 mod paths;
 mod plan;
 mod policy;
@@ -36,6 +37,7 @@ pub use approval::{
     ClarifyQuestion, Denial, Presence, Risk,
 };
 pub use executor::{BatchContext, CallObserver, Executor, Halt, PreparedCall};
+pub use judge::{JUDGE_REFUSALS_MAX, JUDGED_COMMAND_MAX_BYTES, Judge, JudgeCase, Judgement, Ruling};
 pub use policy::{DEFAULT_APPROVAL_TIMEOUT_MS, PolicyConfig};
 pub use registry::{RegisterError, SelectionError};
 pub use run::{BATCH_LIMIT_MS, ExecutorLimits, WORKERS};

@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::approval::{ApprovalAnswer, ApprovalMode, ApprovalRequest, Authorized, Denial, Presence, Risk};
 use crate::command::{self, Ground};
 use crate::executor::PreparedCall;
+use crate::judge::{self, JUDGE_REFUSALS_MAX, JUDGED_COMMAND_MAX_BYTES, JudgeCase, Judgement, Ruling};
 use crate::paths::{self, Homes, PathVerdict};
 use crate::tool::{Call, CallProgress, ToolContext};
 
@@ -30,6 +31,9 @@ pub struct PolicyConfig {
     pub deny: Vec<String>,
     /// How long an answer is waited for, in milliseconds.
     pub timeout_ms: u64,
+    /// Refusals by a judge in a row after which the model is told to stop; 0 = never
+    /// (`approvals.denial_breaker_threshold`).
+    pub judge_refusals_max: u32,
 }
 
 impl Default for PolicyConfig {
@@ -41,6 +45,7 @@ impl Default for PolicyConfig {
             allow_list: Vec::new(),
             deny: Vec::new(),
             timeout_ms: DEFAULT_APPROVAL_TIMEOUT_MS,
+            judge_refusals_max: JUDGE_REFUSALS_MAX,
         }
     }
 }
@@ -51,6 +56,8 @@ pub(crate) struct Question {
     subject: String,
     reasons: Vec<String>,
     patterns: Vec<String>,
+    /// What a judge may be asked first.
+    case: Option<JudgeCase>,
 }
 
 /// What the policy says without asking anybody.
@@ -144,7 +151,8 @@ impl ApprovalPolicy {
     fn judge_reasons(&self, prepared: &PreparedCall, cx: &ToolContext, reasons: Vec<String>) -> Verdict {
         let subject = prepared.tool.label(&prepared.call);
         let patterns = reasons.iter().map(|why| format!("{}: {why}", prepared.call.name)).collect();
-        self.decide(prepared, cx, Question { subject, reasons, patterns })
+        // Only a person decides about these: what is sent, spent or written for others to obey is no question of danger.
+        self.decide(prepared, cx, Question { subject, reasons, patterns, case: None })
     }
 
     async fn judge_command(&self, prepared: &PreparedCall, cx: &ToolContext, text: &str, workdir: PathBuf) -> Verdict {
@@ -153,7 +161,7 @@ impl ApprovalPolicy {
             homes: homes(cx).await,
             env: Arc::new(cx.session.config().env.clone()),
         };
-        let judged = text.to_owned();
+        let (judged, place) = (text.to_owned(), ground.cwd.clone());
         // Paths are looked up on disk, so not on a thread that others wait for.
         let work = tokio::task::spawn_blocking(move || {
             let reading = command::read(&judged, &ground);
@@ -177,7 +185,14 @@ impl ApprovalPolicy {
                 patterns.push(finding.pattern);
             }
         }
-        self.decide(prepared, cx, Question { subject: text.to_owned(), reasons, patterns })
+        let case = (text.len() <= JUDGED_COMMAND_MAX_BYTES).then(|| JudgeCase {
+            call_id: prepared.call.id.clone(),
+            tool: prepared.call.name.clone(),
+            command: command::without_comments(text),
+            workdir: place,
+            reasons: reasons.clone(),
+        });
+        self.decide(prepared, cx, Question { subject: text.to_owned(), reasons, patterns, case })
     }
 
     /// What follows from the reasons to ask, without asking.
@@ -202,9 +217,51 @@ impl ApprovalPolicy {
         Verdict::Ask(question)
     }
 
+    /// Asks the judge where there is one, and then a person.
+    pub(crate) async fn ask(
+        &self,
+        prepared: &PreparedCall,
+        cx: &ToolContext,
+        question: Question,
+    ) -> Result<Authorized<Call>, Denial> {
+        match self.consult(cx, &question).await {
+            Consulted::Allowed => {
+                cx.session.forget_refusals();
+                Ok(Authorized::seal(prepared.call.clone()))
+            }
+            Consulted::Refused(denial) => Err(denial),
+            Consulted::Open => self.ask_person(prepared, cx, question).await,
+        }
+    }
+
+    /// What the judge says, if there is one to ask.
+    async fn consult(&self, cx: &ToolContext, question: &Question) -> Consulted {
+        let judge = cx.judge.as_ref().filter(|_| self.config.mode == ApprovalMode::Smart);
+        let (Some(judge), Some(case)) = (judge, question.case.clone()) else { return Consulted::Open };
+        let Judgement { ruling, judge, note } = tokio::select! {
+            judgement = judge.judge(case) => judgement,
+            () = cx.cancel.cancelled() => Judgement::escalate("", "the turn was stopped"),
+        };
+        if ruling != Ruling::Escalate {
+            (cx.progress)(CallProgress::Judged { judge: judge.clone(), ruling });
+        }
+        match ruling {
+            Ruling::Approve => Consulted::Allowed,
+            Ruling::Deny => {
+                let refusals = cx.session.judge_refused();
+                let denial = judge::refusal(&judge, &question.reasons, refusals, self.config.judge_refusals_max);
+                Consulted::Refused(denial)
+            }
+            Ruling::Escalate => {
+                tracing::info!(judge, note, "a person is asked, because the judge left it open");
+                Consulted::Open
+            }
+        }
+    }
+
     /// Asks a person, one question at a time. A question that is open already is not asked twice: its answer counts for
     /// both, unless it was given for one call's sake and the other is refused by it.
-    pub(crate) async fn ask(
+    async fn ask_person(
         &self,
         prepared: &PreparedCall,
         cx: &ToolContext,
@@ -224,6 +281,9 @@ impl ApprovalPolicy {
                 answer
             }
         };
+        if !matches!(answer, ApprovalAnswer::Deny { .. }) {
+            cx.session.forget_refusals();
+        }
         match answer {
             ApprovalAnswer::Once => Ok(Authorized::seal(prepared.call.clone())),
             ApprovalAnswer::Session => {
@@ -287,6 +347,14 @@ impl ApprovalPolicy {
             () = cx.cancel.cancelled() => ApprovalAnswer::Deny { reason: "the turn was stopped".to_owned() },
         }
     }
+}
+
+/// What became of the question to the judge.
+enum Consulted {
+    Allowed,
+    Refused(Denial),
+    /// A person decides.
+    Open,
 }
 
 enum Joined {

@@ -250,7 +250,15 @@ impl<'a> Segment<'a> {
         Asking { call, answer, since: Instant::now() }
     }
 
+    /// Shows what calls had to say until now.
+    fn show_waiting(&mut self) {
+        while let Ok((index, progress)) = self.shown.try_recv() {
+            self.observer.progress(index, progress);
+        }
+    }
+
     async fn answered(&mut self, asked: Asking<'a>, verdict: Result<Authorized<Call>, Denial>) -> Result<(), Halt> {
+        self.show_waiting();
         // The time that a person needed is not the batch's.
         if let Some(deadline) = &mut self.deadline {
             *deadline += asked.since.elapsed();
@@ -313,9 +321,7 @@ impl<'a> Segment<'a> {
         if self.running.values().all(|running| running.ended_by.is_none()) {
             self.drop_at = None;
         }
-        while let Ok((index, progress)) = self.shown.try_recv() {
-            self.observer.progress(index, progress);
-        }
+        self.show_waiting();
         let report = match ended {
             Ok(report) => relabel(report, running.ended_by),
             Err(error) if error.is_panic() => {

@@ -71,6 +71,7 @@ pub struct LedgerTool {
     ledger: Arc<Ledger>,
     behaviour: Behaviour,
     delay_ms: u64,
+    limit_ms: Option<u64>,
     writes: bool,
     risk: Risk,
 }
@@ -91,7 +92,7 @@ impl LedgerTool {
             result_max_chars: None,
         };
         let behaviour = Behaviour::Answer("done".to_owned());
-        Self { spec, ledger, behaviour, delay_ms: 0, writes: true, risk: Risk::None }
+        Self { spec, ledger, behaviour, delay_ms: 0, limit_ms: None, writes: true, risk: Risk::None }
     }
 
     /// With this replay safety.
@@ -133,6 +134,13 @@ impl LedgerTool {
     #[must_use]
     pub fn delay_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = delay_ms;
+        self
+    }
+
+    /// Says that its calls may take so long (milliseconds) by its own rules, whatever the batch's time is.
+    #[must_use]
+    pub fn limited_to_ms(mut self, limit_ms: u64) -> Self {
+        self.limit_ms = Some(limit_ms);
         self
     }
 
@@ -199,6 +207,10 @@ impl Tool for LedgerTool {
 
     fn label(&self, call: &Call) -> String {
         format!("{} {}", call.name, call.id)
+    }
+
+    fn limit_ms(&self, _call: &Call, _cx: &ToolContext) -> Option<u64> {
+        self.limit_ms
     }
 
     #[expect(clippy::panic, reason = "a scripted panic is what a test asks for")]
@@ -324,6 +336,7 @@ pub fn context(
         session: Arc::new(crate::session::ToolSession::new(crate::session::SessionConfig::new(cwd, env))),
         cancel: tokio_util::sync::CancellationToken::new(),
         approver,
+        judge: None,
         clarifier: Arc::new(NoClarifier),
         progress: Arc::new(|_| {}),
     }

@@ -101,6 +101,8 @@ struct State {
     todos: Vec<TodoItem>,
     todo_revision: u64,
     approved: Vec<String>,
+    /// Refusals by a judge in a row.
+    refusals: u32,
 }
 
 /// State of one conversation in this process: working directory, files that were read, the todo list, what was allowed
@@ -204,6 +206,18 @@ impl ToolSession {
         if !state.approved.iter().any(|approved| approved == pattern) {
             state.approved.push(pattern.to_owned());
         }
+    }
+
+    /// A judge refused a call; says how many refusals in a row there are now.
+    pub(crate) fn judge_refused(&self) -> u32 {
+        let mut state = self.state();
+        state.refusals = state.refusals.saturating_add(1);
+        state.refusals
+    }
+
+    /// Something was allowed: the next refusal is the first.
+    pub(crate) fn forget_refusals(&self) {
+        self.state().refusals = 0;
     }
 
     /// Ends background processes and waits until they are gone.

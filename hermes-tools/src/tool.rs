@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::approval::{Approver, Authorized, Clarifier, Risk};
+use crate::judge::{Judge, Ruling};
 
 /// What may be done with a call whose result was lost in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -158,6 +159,13 @@ pub enum CallProgress {
         /// For what.
         what: String,
     },
+    /// A judge has decided, in a person's place.
+    Judged {
+        /// The judge, for people (`openrouter/small-model`).
+        judge: String,
+        /// What it said: yes or no.
+        ruling: Ruling,
+    },
     /// More output of a running command.
     Output {
         /// Text as it came, cleaned of control sequences.
@@ -187,6 +195,9 @@ pub struct ToolContext {
     pub cancel: CancellationToken,
     /// Who is asked for approval.
     pub approver: Arc<dyn Approver>,
+    /// Who is asked about dangerous commands before a person is; none asks the person at once. Heard only where the policy's
+    /// mode is [`crate::ApprovalMode::Smart`].
+    pub judge: Option<Arc<dyn Judge>>,
     /// Who answers questions of the model.
     pub clarifier: Arc<dyn Clarifier>,
     /// Shows progress; never blocks.

@@ -27,6 +27,18 @@ const CORE: &[&str] = &[
     "delegate_task",
 ];
 
+/// The same for a surface that has no way to put a question to its user.
+const CORE_UNASKED: &[&str] = &[
+    "terminal",
+    "process_manage",
+    "read_file",
+    "write_file",
+    "patch",
+    "search_files",
+    "todo_list",
+    "delegate_task",
+];
+
 const fn elementary(name: &'static str, tools: &'static [&'static str]) -> Toolset {
     Toolset { name, tools, includes: &[], bundle: false }
 }
@@ -51,32 +63,8 @@ pub(crate) const TOOLSETS: &[Toolset] = &[
     composite("safe", &["todo_list", "clarify"], &[]),
     composite("debugging", &["terminal", "process_manage"], &["file"]),
     bundle("coding", CORE),
-    bundle(
-        "hermes-acp",
-        &[
-            "terminal",
-            "process_manage",
-            "read_file",
-            "write_file",
-            "patch",
-            "search_files",
-            "todo_list",
-            "delegate_task",
-        ],
-    ),
-    bundle(
-        "hermes-api-server",
-        &[
-            "terminal",
-            "process_manage",
-            "read_file",
-            "write_file",
-            "patch",
-            "search_files",
-            "todo_list",
-            "delegate_task",
-        ],
-    ),
+    bundle("hermes-acp", CORE_UNASKED),
+    bundle("hermes-api-server", CORE_UNASKED),
     // An untrusted input surface: nothing that touches this machine.
     bundle("hermes-webhook", &["clarify"]),
     bundle("hermes-cli", CORE),

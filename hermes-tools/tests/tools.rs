@@ -8,6 +8,8 @@ mod bench;
 mod executor;
 #[path = "tools/files.rs"]
 mod files;
+#[path = "tools/judge.rs"]
+mod judge;
 #[path = "tools/policy.rs"]
 mod policy;
 #[path = "tools/registry.rs"]

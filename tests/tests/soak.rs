@@ -210,7 +210,7 @@ impl Node {
         registry.register(Arc::new(tool)).unwrap();
         let material = PromptMaterial { date: "2026-12-02".to_owned(), ..PromptMaterial::default() };
         let engine = Engine::builder(store.clone(), model.clone(), world.clock.clone())
-            .auxiliary(Auxiliary { compression: Some(notes), title: None })
+            .auxiliary(Auxiliary { compression: Some(notes), ..Auxiliary::default() })
             .tools(tool_host(registry))
             .prompt(Arc::new(FixedPrompt(material)))
             .events(world.counts.clone())

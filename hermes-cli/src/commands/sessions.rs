@@ -1,13 +1,15 @@
 //! `hermes sessions`.
 
+mod prune;
+
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
 
 use hermes_gateway::protocol::{
-    ConversationId, ConversationSummary, Decision, PruneStep, Request, Response, Role, SearchOrder,
+    ConversationId, ConversationSummary, Decision, Request, Response, Role, SearchOrder, SearchPage,
     SessionBranchParams, SessionCompressParams, SessionDecideParams, SessionExportParams, SessionFlagsParams,
-    SessionPruneParams, SessionRefParams, SessionReindexParams, SessionRenameParams, SessionSearchParams,
-    SessionShowParams, SessionUndoParams,
+    SessionRefParams, SessionReindexParams, SessionRenameParams, SessionSearchParams, SessionShowParams,
+    SessionUndoParams,
 };
 
 use crate::args::{PickArgs, SessionArgs};
@@ -161,7 +163,8 @@ enum What {
         #[arg(value_name = "ID|TITLE")]
         name: String,
     },
-    /// End sessions that nobody used for long, and remove those that were ended so long ago. Pinned ones stay
+    /// End sessions that nobody used for long, and remove those that were ended so long ago. Pinned ones stay.
+    /// Asks first when no other session would stay as it is
     Prune {
         /// Only say what would go
         #[arg(long)]
@@ -169,6 +172,9 @@ enum What {
         /// How long, in days; 90 when left out
         #[arg(long, value_name = "N")]
         days: Option<u32>,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Delete a session. Asks first
     Delete {
@@ -228,6 +234,32 @@ enum Sort {
 }
 
 impl SearchArgs {
+    /// What a person can try when nothing was found.
+    fn tries(&self, text: &str) -> Vec<String> {
+        let mut tries = Vec::new();
+        let given = [
+            ("--session", self.session.is_some()),
+            ("--source", self.source.is_some()),
+            ("--role", self.role.is_some()),
+            ("--days", self.days.is_some()),
+        ];
+        let given: Vec<&str> = given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect();
+        if !given.is_empty() {
+            tries.push(format!("leave out {}", given.join(" and ")));
+        }
+        let words = text.split_whitespace().count();
+        if words > 1 {
+            tries.push("fewer words, or OR between them (all must stand in one row)".to_owned());
+        }
+        if !text.contains('*') && words > 0 {
+            tries.push("the beginning or a part of a word ('pre*', '*part*')".to_owned());
+        }
+        if !self.archived {
+            tries.push("--archived".to_owned());
+        }
+        tries
+    }
+
     /// The request for it.
     async fn params(self, query: String, link: &mut Link) -> Result<SessionSearchParams, Fault> {
         let conversation = match &self.session {
@@ -276,6 +308,18 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
     let select = context.session.select.clone();
     let needs_model = matches!(args.what, What::Compress { .. } | What::Decide { .. });
     context.ask(&select, needs_model, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
+}
+
+/// What is said when a page is empty and no other follows it.
+fn nothing_found(page: &SearchPage, tries: &[String]) -> Option<String> {
+    if !page.hits.is_empty() {
+        return None;
+    }
+    if page.next.is_some() {
+        return Some("Nothing was found among the rows looked through so far; go on with --after.".to_owned());
+    }
+    let tries = if tries.is_empty() { String::new() } else { format!(" Try: {}.", tries.join("; ")) };
+    Some(format!("Nothing was found.{tries}"))
 }
 
 /// Builds the index part by part: each is one transaction, and an interruption loses none of them.
@@ -364,6 +408,7 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             }
         }
         What::Search { text, filter, json } => {
+            let tries = filter.tries(&text);
             let params = filter.params(text, link).await?;
             let page = request!(link, Request::SessionSearch(params), Response::Found(page) => page)?;
             if json || context.json {
@@ -372,6 +417,10 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
                 }
             } else {
                 out.write_all(lists::found(&page, style, width).as_bytes())?;
+            }
+            // To stderr, with --json too: stdout is an empty list, and says so by being empty.
+            if let Some(note) = nothing_found(&page, &tries) {
+                eprintln!("{note}");
             }
         }
         What::Reindex { resume } => reindex(link, resume, out).await?,
@@ -422,7 +471,9 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             let rows = request!(link, Request::SessionRedo(params), Response::Redone { rows } => rows)?;
             writeln!(out, "{rows} rows are back.")?;
         }
-        What::Prune { dry_run, days } => prune(link, SessionPruneParams { days, dry_run }, width, out).await?,
+        What::Prune { dry_run, days, yes } => {
+            prune::prune(prune::Wish { dry_run, days, yes }, link, context, out).await?;
+        }
         What::Rename { name, title } => {
             let conversation = link.find_exactly(&name).await?.id;
             let params = SessionRenameParams { conversation, title };
@@ -451,31 +502,6 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
     }
     out.flush()?;
     Ok(Exit::Answered)
-}
-
-/// One line for each conversation that a rule applies to, until nothing is left for it.
-async fn prune(link: &mut Link, params: SessionPruneParams, width: usize, out: &mut dyn Write) -> Result<(), Fault> {
-    let mut count = 0;
-    loop {
-        let report = request!(link, Request::SessionPrune(params.clone()), Response::Pruned(report) => report)?;
-        for one in &report.done {
-            let step = match one.step {
-                PruneStep::Removed => "removed",
-                PruneStep::Empty => "removed, empty",
-                PruneStep::Ended => "ended",
-                PruneStep::Archived => "archived",
-            };
-            let title = one_line(one.title.as_deref().unwrap_or("-"), width.saturating_sub(60).max(20));
-            writeln!(out, "{} {step} ({} rows) {title}", one.conversation, one.messages)?;
-            count += 1;
-        }
-        // What is only said would be said again.
-        if !report.has_more || params.dry_run {
-            break;
-        }
-    }
-    let would = if params.dry_run { "would be" } else { "were" };
-    Ok(writeln!(out, "{count} sessions {would} removed, ended or archived.")?)
 }
 
 async fn resolve(link: &Link, name: &str) -> Result<ConversationSummary, Fault> {
@@ -557,10 +583,19 @@ async fn export_lines(link: &Link, conversation: Option<ConversationId>, out: &m
     }
 }
 
-/// Asks on the terminal; nothing but `yes` means yes.
+/// Asks whether a session is to be deleted.
 async fn confirmed(session: ConversationSummary, width: usize) -> Result<bool, Fault> {
     let name = one_line(&lists::name_of(&session), width.saturating_sub(40).max(20));
-    eprint!("Delete \"{name}\" ({}, {} rows)? It cannot be brought back. Type yes: ", session.id, session.messages);
+    typed_yes(format!(
+        "Delete \"{name}\" ({}, {} rows)? It cannot be brought back. Type yes: ",
+        session.id, session.messages
+    ))
+    .await
+}
+
+/// Asks on the terminal; nothing but `yes` means yes.
+async fn typed_yes(question: String) -> Result<bool, Fault> {
+    eprint!("{question}");
     io::stderr().flush()?;
     let line = tokio::task::spawn_blocking(|| {
         let mut line = String::new();

@@ -147,6 +147,45 @@ fn deleting_without_a_terminal_needs_yes() {
     assert_eq!(run(args, &context()).unwrap_err().exit(), Exit::Usage);
 }
 
+fn search_args(text: &str, change: impl FnOnce(&mut SearchArgs)) -> Vec<String> {
+    let mut filter = SearchArgs {
+        limit: 20,
+        session: None,
+        source: None,
+        role: None,
+        days: None,
+        archived: false,
+        sort: Sort::Newest,
+        context: false,
+        after: None,
+    };
+    change(&mut filter);
+    filter.tries(text)
+}
+
+#[test]
+fn an_empty_search_says_so_and_what_to_try() {
+    let page = |hits: &str, next: &str| -> SearchPage {
+        serde_json::from_str(&format!(r#"{{"hits":[{hits}],"next":{next},"index":"ready","pending":0}}"#)).unwrap()
+    };
+    let empty = page("", "null");
+    assert_eq!(
+        nothing_found(&empty, &search_args("two words", |_| {})).unwrap(),
+        "Nothing was found. Try: fewer words, or OR between them (all must stand in one row); the beginning or a part \
+         of a word ('pre*', '*part*'); --archived."
+    );
+    let narrow = search_args("*part*", |filter| {
+        filter.archived = true;
+        filter.role = Some(Speaker::Tool);
+        filter.days = Some(3);
+    });
+    assert_eq!(nothing_found(&empty, &narrow).unwrap(), "Nothing was found. Try: leave out --role and --days.");
+    // A page that looked at many rows is not the end.
+    assert!(nothing_found(&page("", r#""x""#), &[]).unwrap().contains("--after"));
+    let hit = r#"{"conversation":"c1","title":null,"message":"m1","seq":1,"role":"user","snippet":"x","created_at_ms":0,"before":null,"after":null}"#;
+    assert_eq!(nothing_found(&page(hit, "null"), &[]), None);
+}
+
 #[tokio::test]
 async fn an_unknown_session_is_wrong_use() {
     let (exit, _, _) = execute_text(What::Show { name: "nope".into(), json: false }, 0).await;

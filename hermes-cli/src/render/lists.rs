@@ -142,7 +142,7 @@ fn transcript_row(row: &Row, style: Style) -> String {
     out
 }
 
-/// One page of a search, and what is to be said about it.
+/// One page of a search, and what is to be said about the index. Of an empty one the caller says so, beside the list.
 pub(crate) fn found(page: &SearchPage, style: Style, width: usize) -> String {
     let mut out = hits(&page.hits, style, width);
     if page.index == IndexState::Unusable {
@@ -163,9 +163,6 @@ fn neighbour(row: Option<&Neighbour>, style: Style, width: usize) -> String {
 
 /// Rows that hold a text, with the text marked.
 pub(crate) fn hits(list: &[SearchHit], style: Style, width: usize) -> String {
-    if list.is_empty() {
-        return "Nothing was found.\n".to_owned();
-    }
     let mut out = String::new();
     for hit in list {
         let title = hit.title.clone().unwrap_or_else(|| "(no title)".to_owned());

@@ -108,6 +108,7 @@ impl Engine {
                     .closing
                     .unless_begun(async {
                         tokio::select! {
+                            biased;
                             () = looked_for => {}
                             () = inner.clock.sleep(WORK_SWEEP_MS) => {}
                         }
@@ -115,6 +116,7 @@ impl Engine {
                     .await;
             };
             tokio::select! {
+                biased;
                 Some(done) = work.running.next(), if !work.running.is_empty() => match done {
                     Done::Child(child) => {
                         work.children.remove(&child);
@@ -204,7 +206,11 @@ impl Engine {
             signal.stop(Cause::Asked(Stopper::User), Interrupt::Hard);
             self.step(&record.child, signal).await.map(|_| ())
         } else {
-            self.run_until_over(&record.child, &record.input).await.map(|_| ())
+            tokio::select! {
+                biased;
+                worked = self.run_until_over(&record.child, &record.input) => worked.map(|_| ()),
+                never = self.until_given_up(&record) => match never {},
+            }
         };
         drop(shown);
         inner.close_tool_session(&record.child).await;

@@ -60,10 +60,10 @@ pub(super) struct Entry {
 
 /// Where the calls of one turn hand their children in.
 pub(crate) struct Desk {
-    engine: Engine,
+    pub(super) engine: Engine,
     pub(super) settings: DelegationSettings,
-    fence: Fence,
-    turn: TurnId,
+    pub(super) fence: Fence,
+    pub(super) turn: TurnId,
     stop: StopSignal,
     /// How deep its children are.
     depth: u32,
@@ -201,6 +201,7 @@ impl Desk {
     /// Stops a child as its parent is stopped. Never ends.
     async fn pass_on(&self, job: &Job, child: &StopSignal) -> Infallible {
         tokio::select! {
+            biased;
             () = self.stop.soft().cancelled() => {}
             () = job.cancel.cancelled() => {}
         }
@@ -208,6 +209,7 @@ impl Desk {
         if !self.stop.hard().is_cancelled() && !job.cancel.is_cancelled() {
             child.stop(cause(), Interrupt::Soft);
             tokio::select! {
+                biased;
                 () = self.stop.hard().cancelled() => {}
                 () = job.cancel.cancelled() => {}
             }
@@ -251,6 +253,7 @@ impl Desk {
             }
             let stopped = pin!(async {
                 tokio::select! {
+                    biased;
                     () = self.stop.soft().cancelled() => {}
                     () = job.cancel.cancelled() => {}
                 }
@@ -497,6 +500,7 @@ impl Turn<'_> {
                 return ended;
             }
             tokio::select! {
+                biased;
                 done = &mut calls, if ended.is_none() => ended = Some(done),
                 Some(()) = running.next(), if !running.is_empty() => {}
                 () = desk.arrived.notified() => {}

@@ -9,12 +9,14 @@
 //! | `tool` | `delegate_task`: reads the call, dispatches the children, words their results for the model |
 //! | `child` | runs the children of a turn beside its calls, stops them with it, stores their ends, takes the results |
 //! | `background` | runs the children that no turn waits for, and brings their results to their parents |
+//! | `control` | lists, steers and stops the children of a conversation, for its model and for people |
 //!
 //! What a child may do is written in the payload of its input ([`ChildTask`]), not in the memory of its parent's
 //! process: whoever recovers a child gives it the same tools.
 
 mod background;
 mod child;
+mod control;
 mod tool;
 
 use std::collections::HashMap;
@@ -30,6 +32,7 @@ use crate::input::Input;
 use crate::limits;
 
 pub(crate) use child::Desk;
+pub use control::{Child, ChildState, ChildStop};
 pub use tool::delegate_tool;
 pub(crate) use tool::{DelegateTool, is_kept_from_children};
 
@@ -107,6 +110,12 @@ impl ChildIds {
 /// The id of the input that brings a result to its parent.
 fn result_id(delegation: &DelegationId) -> Option<AdmissionId> {
     let plain = format!("{delegation}.result");
+    AdmissionId::parse(&plain).or_else(|_| AdmissionId::parse(&digest(&plain))).ok()
+}
+
+/// The id of the input that a call steers a child with.
+fn steer_id(call: &str) -> Option<AdmissionId> {
+    let plain = format!("{call}.steer");
     AdmissionId::parse(&plain).or_else(|_| AdmissionId::parse(&digest(&plain))).ok()
 }
 

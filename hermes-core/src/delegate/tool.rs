@@ -12,6 +12,7 @@ use hermes_tools::{
 use serde_json::{Value, json};
 
 use super::child::{Desk, Entry};
+use super::control::Control;
 use super::{DelegationSettings, TOOL};
 use crate::limits::{GOAL_MAX_CHARS, TASK_CONTEXT_MAX_CHARS};
 
@@ -73,6 +74,9 @@ impl DelegateTool {
 
     async fn run(&self, call: &Call, cx: &ToolContext) -> Result<CallReport, String> {
         let desk = self.desk.as_ref().ok_or("tasks cannot be given away here")?;
+        if let Some(control) = Control::read(&call.arguments)? {
+            return desk.control(&call.id, &control).await;
+        }
         let tasks = read(&call.arguments, desk.settings.max_concurrent_children)?;
         let background = call.arguments["background"].as_bool().unwrap_or(false);
         if background {
@@ -118,7 +122,8 @@ async fn in_background(desk: &Desk, call: &Call, tasks: &[Task]) -> Result<CallR
     let given = given_away(desk, call, tasks, true).await?;
     desk.wake_background();
     let told = given.iter().enumerate().map(|(at, given)| match given {
-        Ok(record) => json!({"task_index": at, "status": "dispatched", "conversation": record.child.as_str()}),
+        Ok(record) => json!({"task_index": at, "status": "dispatched", "subagent_id": record.id.as_str(),
+            "conversation": record.child.as_str()}),
         Err(why) => not_begun(at, why),
     });
     let told: Vec<Value> = told.collect();
@@ -194,13 +199,21 @@ fn spec(settings: &DelegationSettings) -> ToolSpec {
         "description": "Several tasks at once, in place of goal, context and toolsets."});
     properties["background"] = json!({"type": "boolean",
         "description": "Do not wait: the results come later as an input of their own."});
+    properties["action"] = json!({"type": "string", "enum": ["spawn", "list", "steer", "stop"],
+        "description": "Left out or spawn: give tasks away. list: the children of this conversation and how far they are. \
+                        steer: tell one something. stop: end one."});
+    properties["subagent_id"] =
+        json!({"type": "string", "description": "The child, for steer and stop, as list shows it."});
+    properties["message"] =
+        json!({"type": "string", "description": "For steer: what the child reads with its next step."});
     ToolSpec {
         name: TOOL.to_owned(),
         toolset: "delegation",
         description: format!(
             "Gives a task, or up to {} independent tasks at once, to child agents that work beside each other with your \
              tools and their own context, and returns their reports. For work that would fill your context, or that can \
-             be done in parallel. A child sees only its goal and context, asks nobody, and cannot be answered.",
+             be done in parallel. A child sees only its goal and context, and asks nobody. Children in the background can be listed, steered and \
+             stopped (action).",
             settings.max_concurrent_children
         ),
         parameters: json!({"type": "object", "properties": properties}),
@@ -260,6 +273,15 @@ impl Tool for DelegateTool {
     }
 
     fn label(&self, call: &Call) -> String {
+        if let Ok(Some(control)) = Control::read(&call.arguments) {
+            return match control {
+                Control::List => "list".to_owned(),
+                Control::Steer { child, message } => {
+                    format!("steer {child}: {}", message.lines().next().unwrap_or_default())
+                }
+                Control::Stop { child } => format!("stop {child}"),
+            };
+        }
         match call.arguments["tasks"].as_array() {
             Some(tasks) if !tasks.is_empty() => format!("{} tasks", tasks.len()),
             _ => call.arguments["goal"].as_str().and_then(|goal| goal.lines().next()).unwrap_or_default().to_owned(),

@@ -32,6 +32,8 @@ pub enum Fault {
     FailsOnce,
     /// It happens and its answer is lost; later writes work.
     AnswerLost,
+    /// It does not happen, and nobody can tell: its answer is lost as well; later writes work.
+    CommitLost,
     /// The process dies before it.
     DiesBefore,
     /// The process dies after it.
@@ -151,7 +153,8 @@ impl FaultStore {
                 let _ = work.await;
                 Err(StoreError::CommitUnknown)
             }
-            (Fault::FailsOnce | Fault::AnswerLost, _) => work.await,
+            (Fault::CommitLost, 0) => Err(StoreError::CommitUnknown),
+            (Fault::FailsOnce | Fault::AnswerLost | Fault::CommitLost, _) => work.await,
             (Fault::DiesAfter, 0) => {
                 let _ = work.await;
                 self.die().await

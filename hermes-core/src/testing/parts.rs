@@ -2,18 +2,20 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hermes_providers::ChatModel;
 use hermes_store::{IdKind, IdSource, OwnerId, OwnerInfo, Store};
 use hermes_tools::{ApprovalMode, ApprovalPolicy, PolicyConfig, Presence, ToolRegistry};
+use tokio::time::Instant;
 
 use crate::engine::{Engine, EngineParts};
 use crate::event::{Event, EventSink};
 use crate::seams::{Clock, FixedPrompt, PromptMaterial, ToolHost};
 
-/// A clock on which waits are `speed` times shorter than they say, and that can be pushed forward.
+/// A clock on which waits are `speed` times shorter than they say, and that can be pushed forward. It goes by tokio's time:
+/// in a runtime whose time is paused it is virtual, and stands still while anything can run.
 #[derive(Debug)]
 pub struct FastClock {
     begun: Instant,

@@ -25,12 +25,15 @@ use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
 use crate::event::{Event, EventKind};
-use crate::limits::{AUXILIARY_ROUTES_MAX, SUMMARY_TIMEOUT_MS};
+use crate::limits::AUXILIARY_ROUTES_MAX;
 use crate::persist::persist;
 use crate::stop::StopSignal;
 use crate::tokens::{self, Anchor, Load};
 use crate::turn::{Ending, Turn};
 use crate::watchdog::Patience;
+
+/// The lock outlasts what is waited for under it by as much.
+const LOCK_MARGIN_MS: u64 = 60_000;
 
 /// Why a history is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +95,7 @@ impl Turn<'_> {
             used: Vec::new(),
         };
         // The notes have a time of their own.
-        let waiting = self.pulse.wait(Patience::Ms(SUMMARY_TIMEOUT_MS * AUXILIARY_ROUTES_MAX));
+        let waiting = self.pulse.wait(Patience::Ms(notes_ms(self.engine)));
         let came = work.shorten(wanted).await;
         drop(waiting);
         for delta in std::mem::take(&mut work.used) {
@@ -176,7 +179,7 @@ impl Shortener<'_> {
         let take = TakeLock {
             session: wanted.session.clone(),
             holder: self.engine.ids.next(IdKind::Attempt),
-            ttl_ms: COMPRESSION_LOCK_TTL_MS,
+            ttl_ms: COMPRESSION_LOCK_TTL_MS.max(notes_ms(self.engine).saturating_add(LOCK_MARGIN_MS)),
             force: wanted.trigger != Trigger::Threshold,
         };
         let clock = self.engine.clock.as_ref();
@@ -316,6 +319,11 @@ impl Shortener<'_> {
     }
 }
 
+/// The longest time that notes may take, whoever is asked for them.
+fn notes_ms(engine: &Inner) -> u64 {
+    engine.auxiliary.limit_ms(Task::Compression).saturating_mul(AUXILIARY_ROUTES_MAX)
+}
+
 fn not_taken(outcome: &LockOutcome) -> &'static str {
     match outcome {
         LockOutcome::Cooling { .. } => "it failed a short time ago, and is not tried again yet",
@@ -328,17 +336,17 @@ pub(crate) async fn model_rows(
     engine: &Inner,
     conversation: &ConversationId,
 ) -> Result<Vec<StoredMessage>, StoreError> {
-    let mut rows: Vec<StoredMessage> = Vec::new();
-    loop {
-        let after_seq = rows.last().map_or(0, |row| row.seq);
-        let page = MessagePage { after_seq, ..MessagePage::default() };
+    let mut page = MessagePage::default();
+    // Nearly every history is one page, which is not copied.
+    let mut rows = engine.store.messages(conversation, View::Model, page).await?;
+    let mut got = rows.len();
+    while got >= page.limit {
+        page.after_seq = rows.last().map_or(0, |row| row.seq);
         let more = engine.store.messages(conversation, View::Model, page).await?;
-        let is_last = more.len() < page.limit;
+        got = more.len();
         rows.extend(more);
-        if is_last {
-            return Ok(rows);
-        }
     }
+    Ok(rows)
 }
 
 /// Asks for the notes.

@@ -7,7 +7,7 @@ use hermes_store::{
     AdmissionRecord, MessageKind, MessagePage, NewMessage, NewSession, OpenTurn, PromptSnapshot, Role, SessionRecord,
     StoreError, StoredMessage, View,
 };
-use hermes_tools::{Tool, ToolContext};
+use hermes_tools::{Judge, Tool, ToolContext};
 
 use crate::end::EndReason;
 use crate::engine::Inner;
@@ -21,6 +21,7 @@ use crate::prompt;
 use crate::recovery::Recovery;
 use crate::shown::Shown;
 use crate::trail::Trail;
+use crate::turn::compress::model_rows;
 use crate::turn::{Ending, Turn, TurnTools};
 use crate::watchdog::Sign;
 
@@ -41,6 +42,7 @@ impl Turn<'_> {
         let available = self.equip(&summary.source, cwd.or_else(|| host.cwd.clone()));
         let schemas: Arc<[ToolSchema]> = available.iter().map(|tool| schema(tool.as_ref())).collect();
         let tools_snapshot = tools_bytes(&schemas)?;
+        let judge = self.approval_judge();
         self.tools = Some(TurnTools {
             available,
             schemas: schemas.clone(),
@@ -49,9 +51,11 @@ impl Turn<'_> {
                 session: tool_session,
                 cancel: self.stop.hard().clone(),
                 approver: self.pulse.approver(self.approver()),
+                judge: judge.clone().map(|judge| judge as Arc<dyn Judge>),
                 clarifier: self.pulse.clarifier(self.clarifier()),
                 progress: Arc::new(|_| {}),
             },
+            judge,
             is_new,
         });
         match session {
@@ -156,10 +160,9 @@ impl Turn<'_> {
     /// Loads what the model is shown, and gives the tools their state back.
     pub(crate) async fn load_history(&mut self) -> Result<(), Ending> {
         let conversation = self.fence.conversation().clone();
-        // The last rows: what was just asked must be among them, however long the history is.
-        let page = MessagePage { from_end: true, ..MessagePage::default() };
-        let rows = self.store(self.engine.store.messages(&conversation, View::Model, page).await)?;
-        let rows = whole_turns(rows, page.limit);
+        // All of it, however many pages: without its oldest rows it would not begin with what was sent before (I18). How
+        // much there can be is the model's window, which compression keeps it in, and else the provider's word.
+        let rows = self.store(model_rows(self.engine, &conversation).await)?;
         self.hydrate(&rows).await?;
         // What an earlier owner left of a cut answer is gone on with.
         let (trail, continuations) = Trail::of_rows(&rows, &self.id);
@@ -200,9 +203,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Appends inputs that were meant for the running turn (steers, and redirects that had nothing to cut); each reaches the model once. Where the model has not spoken
-    /// since the last user row they wait: strict providers refuse two user messages in a row, and what is in a request
-    /// cannot be changed any more.
+    /// Appends inputs that were meant for the running turn (steers, and redirects that had nothing to cut); each reaches
+    /// the model once. Where the model has not spoken since the last user row they wait: strict providers refuse two user
+    /// messages in a row, and what is in a request cannot be changed any more.
     pub(crate) async fn take_steers(&mut self) -> Result<(), Ending> {
         if matches!(self.history.last(), Some(hermes_providers::ChatMessage::User { .. }) | None) {
             return Ok(());
@@ -245,17 +248,6 @@ pub(crate) fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result
     let mut row = NewMessage::text(admission.receipt.admission.input_row(), Role::User, input.text);
     row.kind = kind;
     Ok(row)
-}
-
-/// The rows from the first user row on, when a page of `limit` rows may have cut a turn in two: a result without its call
-/// is refused by every provider.
-fn whole_turns(mut rows: Vec<StoredMessage>, limit: usize) -> Vec<StoredMessage> {
-    if rows.len() < limit {
-        return rows;
-    }
-    let first = rows.iter().position(|row| row.role == Role::User).unwrap_or(0);
-    rows.drain(..first);
-    rows
 }
 
 fn schema(tool: &dyn Tool) -> ToolSchema {

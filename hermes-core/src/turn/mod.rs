@@ -40,6 +40,7 @@ use crate::end::{EndReason, TurnError, TurnResult};
 use crate::engine::{Engine, Inner};
 use crate::event::{Event, EventKind};
 use crate::guardrail::Guardrails;
+use crate::judge::ApprovalJudge;
 use crate::recovery::Recovery;
 use crate::shown::Shown;
 use crate::stop::{Cause, StopSignal};
@@ -145,6 +146,8 @@ pub(crate) struct TurnTools {
     pub available: Vec<Arc<dyn Tool>>,
     pub schemas: Arc<[ToolSchema]>,
     pub context: ToolContext,
+    /// Who judges its calls before a person does.
+    pub judge: Option<Arc<ApprovalJudge>>,
     /// This process has not run the tools in this conversation before.
     pub is_new: bool,
 }
@@ -223,6 +226,7 @@ impl Turn<'_> {
                 let ending = match self.work(open).await {
                     Ok(ending) | Err(ending) => ending,
                 };
+                self.count_judged();
                 self.finalize(ending).await
             };
             futures::pin_mut!(keeper, watchdog, work);

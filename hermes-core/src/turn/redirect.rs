@@ -21,6 +21,8 @@
 //! A request that is redirected again and again without one answer would never end: after as many times as a request has
 //! attempts the turn ends for a reason of its own, and what was not taken stays queued.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use hermes_providers::ChatMessage;
 use hermes_store::{
     AdmissionRecord, AdmissionStatus, ApiContent, ConversationId, Intent, MessageId, MessageKind, NewMessage, Role,
@@ -29,7 +31,7 @@ use hermes_store::{
 
 use crate::end::EndReason;
 use crate::engine::Inner;
-use crate::event::EventKind;
+use crate::event::{EventKind, TakenInput};
 use crate::limits::{REDIRECT_WAIT_MS, WAIT_POLL_MS};
 use crate::persist::persist;
 use crate::projection;
@@ -137,7 +139,6 @@ impl Turn<'_> {
         if was_shown {
             self.emit(EventKind::TextRestarted);
         }
-        self.emit(EventKind::Notice { text: "the answer was interrupted; the model reads the new message".to_owned() });
         Ok(())
     }
 
@@ -145,31 +146,56 @@ impl Turn<'_> {
     /// With `cut` the model is told that it was interrupted. False when there was nothing.
     pub(crate) async fn take_inputs(&mut self, lead: Option<NewMessage>, cut: bool) -> Result<bool, Ending> {
         let rows = |taken: &[AdmissionRecord]| rows_of(taken, lead.as_ref(), cut);
-        // A COMMIT whose answer was lost cannot be repeated blindly: what was taken is not queued any more.
+        // Repeated like any write: its rows keep their ids. But a repetition does not find what was taken before it.
+        let lost = AtomicBool::new(false);
         let taken = persist(self.engine.clock.as_ref(), || async {
-            match self.engine.store.take_steers(&self.fence, &self.id, &rows).await {
-                Ok(taken) => Ok(Some(taken)),
-                Err(StoreError::CommitUnknown) => Ok(None),
-                Err(error) => Err(error),
-            }
+            let taken = self.engine.store.take_steers(&self.fence, &self.id, &rows).await;
+            lost.fetch_or(matches!(taken, Err(StoreError::CommitUnknown)), Ordering::Relaxed);
+            taken
         })
         .await;
-        let Some(taken) = self.store(taken)? else {
-            // The store knows. What is still queued is noticed again.
-            self.load_history().await?;
-            return Ok(true);
-        };
-        if taken.is_empty() {
+        let taken = self.store(taken)?;
+        let kept = lead.as_ref().is_some_and(|row| row.kind == MessageKind::Partial);
+        if lost.into_inner() {
+            if !self.read_back().await? {
+                return Ok(false);
+            }
+        } else if taken.is_empty() {
             return Ok(false);
+        } else {
+            self.hear(rows_of(&taken, lead.as_ref(), cut));
+        }
+        let said = rows_of(&taken, None, false).into_iter().zip(&taken);
+        let said = said.map(|(row, admission)| TakenInput::new(admission.receipt.admission.clone(), &row.content));
+        let inputs: Vec<_> = said.collect();
+        if cut {
+            self.emit(EventKind::Redirected { inputs, kept });
+        } else if !inputs.is_empty() {
+            self.emit(EventKind::Steered { inputs });
         }
         self.pulse.stamp(Sign::Write);
         self.guard().person_spoke();
-        let rows = rows_of(&taken, lead.as_ref(), cut);
+        Ok(true)
+    }
+
+    /// Adds what was taken to the history, in the words of the rows.
+    fn hear(&mut self, rows: Vec<NewMessage>) {
         let (answers, words): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.role == Role::Assistant);
         self.history.extend(answers.iter().map(|row| projection::assistant(row, Vec::new())));
         let words: Vec<String> = words.into_iter().map(sent).collect();
         self.history.push(projection::user(words.join(projection::JOINT)));
-        Ok(true)
+    }
+
+    /// The answer to a COMMIT was lost: the history as the store has it. False when nothing was added to it.
+    async fn read_back(&mut self) -> Result<bool, Ending> {
+        let before = self.history.len();
+        let shown = std::mem::take(&mut self.shown);
+        self.load_history().await?;
+        let came = self.history.len() > before;
+        if !came {
+            self.shown = shown;
+        }
+        Ok(came)
     }
 
     /// The row of an answer that was cut. None where nothing came and the model has had the last word, or its tools.

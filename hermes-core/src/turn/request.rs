@@ -276,8 +276,7 @@ impl Turn<'_> {
 
     /// A number from 0 to 1,000 that differs between turns and attempts, and is the same in a repeated simulation.
     pub(crate) fn jitter(&self, number: u32) -> u64 {
-        let seed = hermes_store::PromptHash::of(format!("{}/{number}", self.id).as_bytes());
-        seed.as_str().bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_001)
+        retry::jitter(self.id.as_str(), number)
     }
 }
 

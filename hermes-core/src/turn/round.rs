@@ -373,6 +373,7 @@ impl CallObserver for Journal<'_> {
         self.turn.emit(match progress {
             CallProgress::Started { label } => EventKind::CallStarted { call, name: name.clone(), label },
             CallProgress::Waiting { what } => EventKind::CallWaiting { call, what },
+            CallProgress::Judged { judge, ruling } => EventKind::CallJudged { call, judge, ruling },
             CallProgress::Output { text } => EventKind::CallOutput { call, text },
             _ => return,
         });

@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 use crate::delegate::{Family, NEWS, conversation, create, delegations, field, parts, told};
 use crate::support::{World, ask, check_requests, submission};
 
-fn background(mut arguments: Value) -> Value {
+pub fn background(mut arguments: Value) -> Value {
     arguments["background"] = json!(true);
     arguments
 }
 
 /// Waits until something is so; a test that waits for ever fails by its runner's limit.
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
+pub async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     while !is_so().await {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 /// Waits until every result of this conversation was brought to it and worked on.
-async fn brought(world: &World, parent: &ConversationId, count: usize) -> Vec<DelegationRecord> {
+pub async fn brought(world: &World, parent: &ConversationId, count: usize) -> Vec<DelegationRecord> {
     until(async || {
         let all = delegations(world, parent).await;
         let mut done = 0;
@@ -45,13 +45,13 @@ async fn brought(world: &World, parent: &ConversationId, count: usize) -> Vec<De
 }
 
 /// Texts of the inputs that brought results.
-async fn news(world: &World, parent: &ConversationId) -> Vec<String> {
+pub async fn news(world: &World, parent: &ConversationId) -> Vec<String> {
     let rows = world.rows(parent, View::Display).await;
     rows.into_iter().filter(|row| row.role == Role::User && row.content.contains(NEWS)).map(|row| row.content).collect()
 }
 
 /// Awaits `work` while an engine runs what waits in the background.
-async fn beside<T>(engine: &Engine, work: impl Future<Output = T>) -> T {
+pub async fn beside<T>(engine: &Engine, work: impl Future<Output = T>) -> T {
     tokio::select! {
         done = work => done,
         ended = engine.run_delegations() => panic!("{ended:?}"),

@@ -13,7 +13,7 @@ use hermes_tools::ReplaySafety;
 
 use crate::support::{RoundsModel, World, check_prefix, short, submission};
 
-async fn create(world: &World) -> ConversationId {
+pub async fn create(world: &World) -> ConversationId {
     use hermes_store::{AdmissionId, Intent, LeaseStore as _, NewAdmission, OwnerId};
     // A conversation that exists, so that a client may repeat its request whatever became of the first attempt.
     let id = ConversationId::parse("conv").unwrap();

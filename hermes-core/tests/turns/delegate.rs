@@ -50,7 +50,8 @@ impl Family {
             let Some(arguments) = self.calls.get(done) else { return Script::text("done") };
             let calls = arguments.as_array().cloned().unwrap_or_else(|| vec![arguments.clone()]);
             let named = |(n, call): (usize, &Value)| {
-                (format!("p{done}-{last_user}-{n}"), "delegate_task".to_owned(), call.to_string())
+                let call = call.to_string().replace("$CHILD", &first_child(request));
+                (format!("p{done}-{last_user}-{n}"), "delegate_task".to_owned(), call)
             };
             return Script::calls(calls.iter().enumerate().map(named));
         };
@@ -71,6 +72,12 @@ impl Family {
     pub fn asked(&self) -> Vec<ChatRequest> {
         self.requests.lock().unwrap().iter().filter(|request| goal(request).is_none()).cloned().collect()
     }
+}
+
+/// The first child that the parent was told of.
+fn first_child(request: &ChatRequest) -> String {
+    let told = results(request).into_iter().find_map(|text| Some(text.split_once("\"subagent_id\":\"")?.1.to_owned()));
+    told.and_then(|text| Some(text.split_once('"')?.0.to_owned())).unwrap_or_default()
 }
 
 /// The goal, in a request of a child.
@@ -425,7 +432,7 @@ async fn i14_a_child_that_has_a_child_is_found_with_it() {
 
 #[tokio::test]
 async fn a_write_that_fails_once_costs_no_child_and_no_report() {
-    for fault in [Fault::FailsOnce, Fault::AnswerLost] {
+    for fault in [Fault::FailsOnce, Fault::AnswerLost, Fault::CommitLost] {
         for at in 0.. {
             let world = World::faster();
             create(&world).await;

@@ -11,8 +11,8 @@ use hermes_store::{ConversationId, SessionStore as _, View};
 use crate::auxiliary::{long, named};
 use crate::support::{World, ask, check_pairs, short};
 
-const FAULTS: [Fault; 5] =
-    [Fault::FailsBefore, Fault::FailsOnce, Fault::AnswerLost, Fault::DiesBefore, Fault::DiesAfter];
+const FAULTS: [Fault; 6] =
+    [Fault::FailsBefore, Fault::FailsOnce, Fault::AnswerLost, Fault::CommitLost, Fault::DiesBefore, Fault::DiesAfter];
 
 /// More writes than an edit has.
 const WRITES_MAX: i64 = 40;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hermes_core::testing::{Fault, FaultStore};
-use hermes_core::{EndReason, Engine, EventKind, Interrupt, Stopper, Submission, TurnResult};
+use hermes_core::{EndReason, Engine, EventKind, Interrupt, Stopper, Submission, TakenInput, TurnResult};
 use hermes_providers::{ChatMessage, ChatModel, ChatRequest, DeltaStream, ErrorClass, ModelInfo, ProviderError};
 use hermes_providers::{Script, ScriptedModel};
 use hermes_store::{AdmissionOutcome, ConversationId, Intent, MessageKind, Role, SessionStore as _, View};
@@ -73,6 +73,12 @@ async fn i04_e20_a_redirect_while_the_answer_streams_keeps_what_came_and_asks_on
     };
     let (result, receipt) = tokio::join!(run(&engine, &first), speak);
     assert_eq!((result.reason, result.answer.as_str()), (EndReason::Answered, "south then"));
+    let events = world.events.all();
+    let at = events.iter().position(|event| matches!(event.kind, EventKind::Redirected { .. })).unwrap();
+    let inputs = vec![TakenInput { admission: receipt.admission.clone(), text: "go south".into() }];
+    assert_eq!(events[at].kind, EventKind::Redirected { inputs, kept: true });
+    // A client that does not know the event takes the answer as begun anew.
+    assert_eq!(events[at + 1].kind, EventKind::TextRestarted);
     let rows = world.rows(&conversation, View::Display).await;
     assert_eq!(
         short(&rows)[2..],
@@ -150,6 +156,13 @@ async fn i04_a_redirect_while_tools_run_follows_the_last_result_like_a_steer() {
     check_requests(&requests);
     assert_eq!(requests.iter().map(|request| times(request, "go south")).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(world.ledger.effects().len(), 1, "no call is cut");
+    let events = world.events.all();
+    let said = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Steered { inputs } => Some(inputs.iter().map(|input| input.text.as_str()).collect::<Vec<_>>()),
+        EventKind::Redirected { .. } => panic!("nothing was cut"),
+        _ => None,
+    });
+    assert_eq!(said.collect::<Vec<_>>(), [["go south"]]);
     let rows = short(&world.rows(&conversation, View::Display).await);
     assert_eq!(rows[4..], ["tool:ok", "user/steer:go south", "assistant/normal:done"]);
 }
@@ -303,7 +316,7 @@ async fn redirected_and_dies(world: &World, conversation: &ConversationId, fault
 #[tokio::test]
 async fn i04_i01_a_fault_at_any_write_of_a_redirected_turn_loses_no_word_and_repeats_none() {
     let mut points = 0;
-    for fault in [Fault::DiesBefore, Fault::DiesAfter, Fault::FailsOnce, Fault::AnswerLost] {
+    for fault in [Fault::DiesBefore, Fault::DiesAfter, Fault::FailsOnce, Fault::AnswerLost, Fault::CommitLost] {
         for at in 0.. {
             let world = World::faster();
             let opener = world.engine("opener", model([Script::text("one")]));

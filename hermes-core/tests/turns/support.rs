@@ -144,6 +144,12 @@ impl World {
         Self::at_speed(5_000)
     }
 
+    /// One whose time is tokio's own, for tests that begin with paused time: waits cost nothing, and how long something
+    /// took is known to the millisecond.
+    pub fn paused() -> Self {
+        Self::at_speed(1)
+    }
+
     fn at_speed(speed: u32) -> Self {
         let clock = FastClock::new(speed);
         let store = MemoryStore::new(clock.clone());

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use hermes_core::{EndReason, Engine, EngineError, Interrupt, Stopper};
+use hermes_core::{CompressionSettings, EndReason, Engine, EngineError, Interrupt, Stopper, SummaryEngine};
 use hermes_providers::{ChatMessage, Script, ScriptedModel};
 use hermes_store::{AdmitOutcome, Intent, SessionStore as _, View};
 
-use crate::support::{RoundsModel, World, ask, check_prefix, short, submission};
+use crate::support::{RoundsModel, World, ask, check_prefix, check_requests, short, submission};
 
 #[tokio::test]
 async fn i18_e28_every_request_is_a_prefix_of_the_next_over_rounds_turns_and_processes() {
@@ -187,21 +187,29 @@ async fn i22_a_tool_that_was_taken_away_cannot_be_called_any_more() {
 }
 
 #[tokio::test]
-async fn a_history_longer_than_a_page_keeps_the_newest_input_and_whole_turns() {
+async fn i18_a_history_of_several_pages_is_sent_whole_and_its_requests_stay_prefixes() {
     let world = World::new();
     let model = RoundsModel::new(1, 1);
-    // The one thing that breaks a prefix without a compression: the oldest rows of a page are left out (I18).
-    let mut parts = world.parts("e", model.clone());
-    parts.events = Arc::new(hermes_core::NoEvents);
-    let engine = Engine::new(parts);
+    let unshortened = |name: &str| {
+        let mut parts = world.parts(name, model.clone());
+        let settings = CompressionSettings { enabled: false, ..CompressionSettings::default() };
+        parts.context = Arc::new(SummaryEngine::new(settings));
+        Engine::new(parts)
+    };
+    let engine = unshortened("e");
     let conversation = ask(&engine, None, "first").await.conversation;
+    // The call of the next round is the last row of a page, its result the first of the third one.
     let page = hermes_store::limits::PAGE_MAX_ROWS;
-    world.fill(&conversation, page).await;
-    assert_eq!(ask(&engine, Some(&conversation), "the newest").await.reason, EndReason::Answered);
+    world.fill(&conversation, 2 * page - 6).await;
+    assert_eq!(ask(&engine, Some(&conversation), "on the edge").await.reason, EndReason::Answered);
+    let later = unshortened("later");
+    assert_eq!(ask(&later, Some(&conversation), "the newest").await.reason, EndReason::Answered);
     let requests = model.requests.lock().unwrap();
+    check_requests(&requests);
     let last = &requests.last().unwrap().messages;
-    assert!(last.len() <= page + 4);
-    assert_eq!(engine.metrics().prefix_broken, 1);
-    assert!(matches!(&last[0], ChatMessage::User { .. }));
-    assert!(last.iter().any(|m| matches!(m, ChatMessage::User { text, .. } if text == "the newest")));
+    assert_eq!(last.len(), 2 * page + 2 + 3, "a message for each row");
+    let is = |message: &ChatMessage, wanted: &str| matches!(message, ChatMessage::User { text, .. } if text == wanted);
+    assert!(is(&last[0], "first") && is(&last[2 * page - 2], "on the edge") && is(&last[2 * page + 2], "the newest"));
+    assert!(matches!(&last[2 * page], ChatMessage::Tool { .. }));
+    assert_eq!((engine.metrics().prefix_broken, later.metrics().prefix_broken), (0, 0));
 }

@@ -42,6 +42,12 @@ use crate::rules::{invalid, ms};
 
 /// Only the user may read what was said.
 const FILE_MODE: u32 = 0o600;
+/// In the name of a copy that a backup makes, before its id.
+pub(super) const PARTIAL_WORD: &str = ".partial-";
+/// In the name of a copy that a restore makes, before its id.
+pub(super) const RESTORE_WORD: &str = ".restore-";
+/// In the name of a store that a restore put aside, before the time in milliseconds.
+pub(super) const REPLACED_WORD: &str = ".replaced-";
 /// Rights of the directory of a copy that is being made: its user alone.
 const PARTIAL_MODE: u32 = 0o700;
 
@@ -106,7 +112,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| StoreError::Io { detail: error.to_string() })?
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -122,7 +128,7 @@ fn sync(path: &Path) -> Result<(), StoreError> {
 
 /// An empty file of ours beside `path`, under a name that nobody uses.
 fn make_beside(path: &Path, word: &str) -> Result<PathBuf, StoreError> {
-    let at = beside(path, &format!(".{word}-{}", uuid::Uuid::now_v7().simple()));
+    let at = beside(path, &format!("{word}{}", uuid::Uuid::now_v7().simple()));
     let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&at);
     made.map_err(|error| io(&at, &error))?;
     Ok(at)
@@ -134,7 +140,7 @@ struct Partial(PathBuf);
 
 impl Partial {
     fn beside(path: &Path) -> Result<Self, StoreError> {
-        let at = beside(path, &format!(".partial-{}", uuid::Uuid::now_v7().simple()));
+        let at = beside(path, &format!("{PARTIAL_WORD}{}", uuid::Uuid::now_v7().simple()));
         std::fs::DirBuilder::new().mode(PARTIAL_MODE).create(&at).map_err(|error| io(&directory_of(path), &error))?;
         let partial = Self(at);
         // Made here, so that only its user can ever read it.
@@ -509,7 +515,7 @@ fn copy_backup(backup: &Path, store: &Path) -> Result<PathBuf, StoreError> {
         .mode(0o700)
         .create(directory_of(store))
         .map_err(|error| io(store, &error))?;
-    let partial = make_beside(store, "restore")?;
+    let partial = make_beside(store, RESTORE_WORD)?;
     match std::fs::copy(backup, &partial) {
         Ok(_) => Ok(partial),
         Err(error) => {
@@ -525,7 +531,7 @@ fn replace(partial: &Path, store: &Path, now_ms: i64) -> Result<Option<PathBuf>,
     let mode = std::os::unix::fs::PermissionsExt::from_mode(FILE_MODE);
     std::fs::set_permissions(partial, mode).map_err(|error| io(partial, &error))?;
     sync(partial)?;
-    let kept = beside(store, &format!(".replaced-{now_ms}"));
+    let kept = beside(store, &format!("{REPLACED_WORD}{now_ms}"));
     let was_there = match std::fs::hard_link(store, &kept) {
         Ok(()) => true,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,

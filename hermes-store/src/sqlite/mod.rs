@@ -9,6 +9,7 @@ mod driver;
 mod errors;
 mod guard;
 mod index;
+mod leftovers;
 mod maintenance;
 mod orders;
 mod schema;
@@ -20,6 +21,7 @@ mod writer;
 
 pub(crate) use guard::check_readable;
 pub(crate) use maintenance::is_open_elsewhere;
+pub use leftovers::{LeftBy, Leftover, leftovers};
 pub use maintenance::{RestoreReport, restore};
 
 use std::path::PathBuf;

@@ -97,11 +97,22 @@ pub(crate) fn lex(text: &str) -> Script {
     lex_at(text, 0)
 }
 
+/// The text without its comments, where they are certain: what was read again (a part that turned out to be something
+/// else) may have looked like one, so a text that cannot be read as a whole keeps all of them.
+pub(crate) fn without_comments(text: &str) -> String {
+    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, depth: 0, open: Vec::new(), comments: Vec::new() };
+    if !lexer.script(None).problems.is_empty() {
+        return text.to_owned();
+    }
+    let is_in_one = |at: usize| lexer.comments.iter().any(|comment| comment.contains(&at));
+    lexer.chars.iter().enumerate().filter(|(at, _)| !is_in_one(*at)).map(|(_, c)| *c).collect()
+}
+
 fn lex_at(text: &str, depth: usize) -> Script {
     if depth > MAX_DEPTH {
         return Script { problems: vec!["it is nested too deeply"], ..Script::default() };
     }
-    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, depth, open: Vec::new() };
+    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, depth, open: Vec::new(), comments: Vec::new() };
     lexer.script(None)
 }
 
@@ -111,6 +122,8 @@ struct Lexer {
     depth: usize,
     /// Here-documents whose bodies come after the line: delimiter, tabs are stripped, quoted, place of the command.
     open: Vec<Heredoc>,
+    /// Where comments stand, by character: they do nothing.
+    comments: Vec<std::ops::Range<usize>>,
 }
 
 struct Heredoc {
@@ -209,9 +222,11 @@ impl Lexer {
     }
 
     fn comment(&mut self) {
+        let start = self.at;
         while self.peek().is_some_and(|c| c != '\n') {
             self.at += 1;
         }
+        self.comments.push(start..self.at);
     }
 
     fn operator(&mut self, draft: &mut Draft) {
@@ -418,7 +433,8 @@ impl Lexer {
 
     /// Commands whose output is put into the text of a here-document run, too.
     fn expansions_of(&self, body: &str, draft: &mut Draft) {
-        let mut inner = Lexer { chars: body.chars().collect(), at: 0, depth: self.depth + 1, open: Vec::new() };
+        let chars = body.chars().collect();
+        let mut inner = Lexer { chars, at: 0, depth: self.depth + 1, open: Vec::new(), comments: Vec::new() };
         let mut word = Word::default();
         let mut problems = Vec::new();
         while let Some(c) = inner.peek() {

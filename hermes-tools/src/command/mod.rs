@@ -70,20 +70,38 @@ pub(crate) struct Reading {
 /// Reads a command.
 pub(crate) fn read(raw: &str, ground: &Ground) -> Reading {
     let too_long = raw.len() > COMMAND_MAX_BYTES;
-    let text = if too_long { String::new() } else { uncover(raw) };
-    let mut state = State { cwds: vec![Some(ground.cwd.clone())], env: ground.env.clone(), ..State::default() };
-    let calls = resolve(&lexer::lex(&text), &mut state);
+    let lines = if too_long { String::new() } else { uncover(raw) };
+    let text = lines.replace(CONTINUED, "");
+    let calls_of = |text: &str| {
+        let mut state = State { cwds: vec![Some(ground.cwd.clone())], env: ground.env.clone(), ..State::default() };
+        resolve(&lexer::lex(text), &mut state)
+    };
+    let mut calls = calls_of(&text);
+    // No comment is continued, whatever it ends with: what stands in the next line runs. Whether a sign begins a comment
+    // depends on where it stands, so the text is read in every way, and what any of them finds counts.
+    if lines.contains('#') && lines.contains(CONTINUED) {
+        for text in [lexer::without_comments(&lines).replace(CONTINUED, ""), lines] {
+            let more = calls_of(&text);
+            calls.invocations.extend(more.invocations);
+            calls.problems.extend(more.problems);
+            calls.problems.sort_unstable();
+            calls.problems.dedup();
+        }
+    }
     Reading { raw: raw.to_owned(), text, calls, too_long }
 }
 
-/// The text without terminal sequences, NUL, invisible characters and continued lines; wide letters become plain ones.
+/// A line that goes on in the next one.
+const CONTINUED: &str = "\\\n";
+
+/// The text of a command without its comments, for a judge. Everything that runs is in it, as it was written.
+pub(crate) fn without_comments(raw: &str) -> String {
+    lexer::without_comments(raw)
+}
+
+/// The text without terminal sequences, NUL and invisible characters; wide letters become plain ones.
 fn uncover(raw: &str) -> String {
-    strip_ansi(raw)
-        .chars()
-        .filter(|c| !is_invisible(*c) && *c != '\0')
-        .map(narrow)
-        .collect::<String>()
-        .replace("\\\n", "")
+    strip_ansi(raw).chars().filter(|c| !is_invisible(*c) && *c != '\0').map(narrow).collect()
 }
 
 /// Characters that are not seen.

@@ -10,6 +10,7 @@
 mod decode;
 mod lineage;
 mod open;
+mod own;
 mod rows;
 mod source;
 
@@ -183,12 +184,21 @@ impl PythonStore {
     pub async fn open(path: &Path, scratch: &Path) -> Result<Self, StoreError> {
         let given = tokio::fs::metadata(path).await;
         let file = if given.is_ok_and(|found| found.is_dir()) { path.join(FILE_NAME) } else { path.to_owned() };
-        let real = tokio::fs::canonicalize(&file)
-            .await
-            .map_err(|_| StoreError::NotFound { what: format!("{}", file.display()) })?;
+        let real = tokio::fs::canonicalize(&file).await.map_err(|_| match own::in_home(path) {
+            Some(own) => own::refused(&own),
+            None => StoreError::NotFound { what: format!("{}", file.display()) },
+        })?;
         let Opened { mut conn, access, watch, scratch } = open::open(&real, scratch).await?;
         let mut columns = BTreeMap::new();
-        for table in ["sessions", "messages", "system_prompts", "session_model_usage", "state_meta", "schema_version"] {
+        for table in [
+            "sessions",
+            "messages",
+            "system_prompts",
+            "session_model_usage",
+            "state_meta",
+            "schema_version",
+            own::OWN_TABLE,
+        ] {
             let found = sqlx::query_scalar::<_, String>("SELECT name FROM pragma_table_info($1)").bind(table);
             columns.insert(table, found.fetch_all(&mut conn).await.map_err(map)?.into_iter().collect());
         }
@@ -251,6 +261,9 @@ impl PythonStore {
     }
 
     async fn read_version(&mut self, file: &Path) -> Result<i64, StoreError> {
+        if self.has_table(own::OWN_TABLE) {
+            return Err(own::refused(file));
+        }
         if !self.has("sessions", "source") || !self.has("messages", "role") || !self.has("schema_version", "version") {
             return Err(StoreError::Invalid {
                 detail: format!("{} is not a database of the Python program", file.display()),
