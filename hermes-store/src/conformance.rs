@@ -173,6 +173,7 @@ cases! {
     search::search_finds_what_people_see,
     search::search_speaks_one_language,
     search::search_keeps_to_its_filters,
+    search::search_leaves_out_what_is_put_away_or_hidden,
     search::search_follows_the_conversation,
     search::an_index_is_built_anew,
     listing::i08_a_deleted_conversation_keeps_its_counters,

@@ -84,6 +84,9 @@ pub struct SearchQuery {
     pub until_ms: Option<i64>,
     /// Also conversations that were archived.
     pub include_archived: bool,
+    /// Also conversations that are hidden, such as children that were given a task. One that is named by
+    /// [`SearchQuery::conversation`] is looked through in any case.
+    pub include_hidden: bool,
     /// In which order.
     pub order: SearchOrder,
     /// Whether each hit brings the rows before and after it.
@@ -107,11 +110,17 @@ impl SearchQuery {
             since_ms: None,
             until_ms: None,
             include_archived: false,
+            include_hidden: false,
             order: SearchOrder::default(),
             neighbours: false,
             limit: 20,
             cursor: None,
         }
+    }
+
+    /// Whether hidden conversations are looked through.
+    pub(crate) fn looks_at_hidden(&self) -> bool {
+        self.include_hidden || self.conversation.is_some()
     }
 
     /// Hits of one page.

@@ -183,6 +183,7 @@ suite! {
     search_finds_what_people_see,
     search_speaks_one_language,
     search_keeps_to_its_filters,
+    search_leaves_out_what_is_put_away_or_hidden,
     search_follows_the_conversation,
     an_index_is_built_anew,
     i08_a_deleted_conversation_keeps_its_counters,

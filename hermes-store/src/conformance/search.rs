@@ -2,7 +2,9 @@
 
 use super::{World, call, call_id, completed, conv, input, is_invalid, new_conversation, ok, text};
 use crate::limits::{SEARCH_QUERY_MAX_CHARS, SEARCH_TERMS_MAX, SEARCH_TOOL_MAX_CHARS};
-use crate::{IndexState, MessageKind, NewConversation, NewMessage, Role, SearchOrder, SearchQuery, StoreError};
+use crate::{
+    FlagChange, IndexState, MessageKind, NewConversation, NewMessage, Role, SearchOrder, SearchQuery, StoreError,
+};
 
 /// The ids of all rows that a query finds, page after page.
 async fn all(w: &World, query: SearchQuery) -> Vec<String> {
@@ -137,6 +139,24 @@ pub(super) async fn search_keeps_to_its_filters(w: &World) {
     for limit in 1..=7 {
         assert_eq!(all(w, SearchQuery { limit, ..needle() }).await.len(), 6);
     }
+}
+
+pub(super) async fn search_leaves_out_what_is_put_away_or_hidden(w: &World) {
+    for (name, archived, hidden) in [("plain", None, None), ("away", Some(true), None), ("child", None, Some(true))] {
+        let (fence, turn, _) = w.begin(name, "o").await;
+        let row = text(&format!("{name}-1"), Role::User, "needle");
+        w.store.append(&fence, &turn, vec![row], None).await.unwrap();
+        w.clock.advance(1_000);
+        w.store.set_flags(&fence, FlagChange { archived, hidden, pinned: None }).await.unwrap();
+    }
+    let needle = || SearchQuery::text("needle");
+    assert_eq!(all(w, needle()).await, ["plain-1"]);
+    assert_eq!(all(w, SearchQuery { include_archived: true, ..needle() }).await, ["away-1", "plain-1"]);
+    assert_eq!(all(w, SearchQuery { include_hidden: true, ..needle() }).await, ["child-1", "plain-1"]);
+    let both = SearchQuery { include_archived: true, include_hidden: true, ..needle() };
+    assert_eq!(all(w, both).await, ["child-1", "away-1", "plain-1"]);
+    let named = SearchQuery { conversation: Some(conv("child")), ..needle() };
+    assert_eq!(all(w, named).await, ["child-1"]);
 }
 
 pub(super) async fn search_follows_the_conversation(w: &World) {

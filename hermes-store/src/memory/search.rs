@@ -28,6 +28,8 @@ impl State {
                 && query.source.as_ref().is_none_or(|source| *source == conv.source)
                 && query.role.is_none_or(|role| role == row.new.role)
                 && query.conversation.as_ref().is_none_or(|id| *id == row.conversation)
+                && (query.include_archived || !conv.flags.archived)
+                && (query.looks_at_hidden() || !conv.flags.hidden)
                 && query.since_ms.is_none_or(|since| row.created_ms >= since)
                 && query.until_ms.is_none_or(|until| row.created_ms < until);
             let Some(snippet) = is_wanted.then(|| parsed.snippet(row.new.role, &row.new.content)).flatten() else {

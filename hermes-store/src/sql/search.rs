@@ -73,7 +73,7 @@ const HIT: &str = concat!(
     cut_content!("m."),
     ", m.created_ms, c.title FROM messages m JOIN conversations c ON c.id = m.conversation_id \
      WHERE m.conversation_id = $1 AND m.seq = $2 AND m.state <> 'superseded' AND m.kind <> 'hidden' \
-     AND m.copy_of IS NULL AND ($3 = 1 OR c.archived = 0)"
+     AND m.copy_of IS NULL AND ($3 = 1 OR c.archived = 0) AND ($4 = 1 OR c.hidden = 0)"
 );
 const BEFORE: &str = concat!(
     "SELECT seq, role, ",
@@ -253,7 +253,11 @@ pub(crate) async fn hit(
     place: (&ConversationId, i64),
 ) -> Result<Option<SearchHit>, StoreError> {
     let (conversation, seq) = place;
-    let row = sqlx::query(HIT).bind(conversation.as_str()).bind(seq).bind(i64::from(query.include_archived));
+    let row = sqlx::query(HIT)
+        .bind(conversation.as_str())
+        .bind(seq)
+        .bind(i64::from(query.include_archived))
+        .bind(i64::from(query.looks_at_hidden()));
     let Some(row) = row.fetch_optional(&mut *conn).await.map_err(map)? else { return Ok(None) };
     let speaker: Role = word(&row, 1, role)?;
     let created_at_ms: i64 = col(&row, 3)?;
