@@ -56,8 +56,8 @@ const TURNS_OF_NODE_MAX: u64 = 30;
 const WINDOW_TOKENS: u64 = 32_768;
 /// Most rows that the model may ever be shown: about four windows full of the shortest turns.
 const VIEW_MAX_ROWS: usize = 1_000;
-/// What the resident set may grow by besides what the store holds, in bytes.
-const GROWTH_ALLOWED_BYTES: u64 = 32 * 1024 * 1024;
+/// What the resident set may grow by besides what the store holds, in bytes: engines that are not given back show up in it.
+const GROWTH_ALLOWED_BYTES: u64 = 8 * 1024 * 1024;
 /// What a byte of a row may cost in the in-memory store: two copies of its text, its ids and its places in indexes.
 const BYTES_PER_ROW_BYTE: u64 = 4;
 
@@ -189,6 +189,7 @@ impl World {
 /// A process: an engine over a store with one fault.
 struct Node {
     engine: Engine,
+    model: Arc<Model>,
     store: Arc<FaultStore>,
     name: String,
 }
@@ -218,7 +219,14 @@ impl Node {
             .owner(owner(&name))
             .build();
         *model.engine.lock().unwrap() = Some(engine.clone());
-        Self { engine, store, name }
+        Self { engine, model, store, name }
+    }
+}
+
+impl Drop for Node {
+    /// The engine holds its model, and the model the engine: a process that ends gives both back.
+    fn drop(&mut self) {
+        *self.model.engine.lock().unwrap() = None;
     }
 }
 
