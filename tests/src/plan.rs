@@ -3,7 +3,7 @@
 //! The last user message that holds a directive is read; the number of assistant messages with calls after it is the
 //! round. Directives: `RUN_TOOLS n` (rounds of one `terminal` call), `PAR k` (calls in each round), `CMD{...}CMD` (the
 //! command; `{i}` is the round, `{j}` the call), `ASK{tool arguments}ASK` (another tool in place of `terminal`, once), `LONG m` (the final text has m words), `SAY{...}SAY` (the final text), `SLOW ms`
-//! (wait before each answer). Faults, each for the first n requests with the same text (1 by default): `F429 F500 F503 FCUT FCTX FHANG
+//! (wait before each answer). Faults, each for the first n requests with the same text (1 by default): `F429 F500 F503 FCUT FCTX FHANG FSTALL
 //! FBADJSON FEMPTY FAUTH`, and `FAT r`: only from round r on.
 
 use serde_json::Value;
@@ -23,6 +23,8 @@ pub enum Fault {
     FCtx,
     /// Headers, then nothing.
     FHang,
+    /// Half of the chunks, then nothing.
+    FStall,
     /// Arguments that are not JSON.
     FBadJson,
     /// 200 with an empty message.
@@ -38,6 +40,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("FCUT", Fault::FCut),
     ("FCTX", Fault::FCtx),
     ("FHANG", Fault::FHang),
+    ("FSTALL", Fault::FStall),
     ("FBADJSON", Fault::FBadJson),
     ("FEMPTY", Fault::FEmpty),
     ("FAUTH", Fault::FAuth),

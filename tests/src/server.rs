@@ -224,11 +224,14 @@ async fn answer(
         return Ok(false);
     }
     let events = events(request, fault, &plan, serial);
-    let cut = fault == Some(Fault::FCut);
+    let cut = matches!(fault, Some(Fault::FCut | Fault::FStall));
     let kept = if cut { (events.len() / 2).max(2) } else { events.len() };
     for batch in events[..kept.min(events.len())].chunks(64) {
         let text: String = batch.iter().map(|event| format!("{:x}\r\n{event}\r\n", event.len())).collect();
         write.write_all(text.as_bytes()).await?;
+    }
+    if fault == Some(Fault::FStall) {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
     }
     if cut {
         return Ok(false);
