@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hermes_gateway::protocol::{
-    AdmissionId, ApprovalRespondParams, ClarifyRespondParams, ConversationId, EventKind, Request, Response, RpcError,
-    ServerMessage, TurnInterruptParams, TurnResult,
+    AdmissionId, ApprovalRespondParams, ClarifyRespondParams, ConversationId, Cursor, Event, EventKind, Replay,
+    Request, Response, RpcError, ServerMessage, SessionEventsParams, SessionEventsResponse, TurnInterruptParams,
+    TurnResult,
 };
 use tokio::time::Instant;
 
 use crate::ask::{Answer, Answered, Asker, Question, refused};
 use crate::exit::Fault;
-use crate::link::{Link, wrong_response};
+use crate::link::{Link, request, wrong_response};
 use crate::render::turn::TurnView;
 use crate::render::{Piece, json};
 use crate::screen::Screen;
@@ -28,6 +29,8 @@ const DRAIN_MS: u64 = 300;
 const SPINNER_MS: u64 = 120;
 /// Questions that may wait for the person; more are refused.
 const QUESTIONS_MAX: usize = 32;
+/// Questions that were put and are remembered: one that is told again is not put twice.
+const QUESTIONS_KNOWN_MAX: usize = 256;
 
 /// How a turn is shown.
 pub(crate) enum View {
@@ -116,6 +119,60 @@ struct State {
     broken_pipe: bool,
     /// Set when the end of the turn was shown as an event.
     ended: Option<AdmissionId>,
+    /// The place of the newest event that was shown.
+    seen: Cursor,
+    /// The newest questions that were put.
+    put: VecDeque<String>,
+}
+
+impl State {
+    /// Whether an event was not shown yet. One that is told again after a gap is still on its way too.
+    fn is_new(&mut self, event: &Event) -> bool {
+        if event.at.epoch == self.seen.epoch && event.at.seq <= self.seen.seq && !event.at.is_none() {
+            return false;
+        }
+        self.seen = event.at;
+        true
+    }
+
+    /// Whether a question is new. One that is told again after a gap is on its way too.
+    fn is_put_first(&mut self, id: &str) -> bool {
+        if self.put.iter().any(|known| known == id) {
+            return false;
+        }
+        if self.put.len() >= QUESTIONS_KNOWN_MAX {
+            self.put.pop_front();
+        }
+        self.put.push_back(id.to_owned());
+        true
+    }
+
+    /// A question is not open any more.
+    fn withdraw(&mut self, id: &str) {
+        self.waiting.retain(|question| question.id() != id);
+        if let Some(asking) = self.asking.as_ref().filter(|asking| asking.question.id() == id) {
+            asking.withdrawn.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Every question but these is not open any more.
+    fn keep_questions(&mut self, open: &[ServerMessage]) {
+        let ids: Vec<&str> = open.iter().filter_map(asked).collect();
+        let asking = self.asking.as_ref().map(|asking| &asking.question);
+        let known: Vec<String> = self.waiting.iter().chain(asking).map(|question| question.id().to_owned()).collect();
+        for id in known.iter().filter(|id| !ids.contains(&id.as_str())) {
+            self.withdraw(id);
+        }
+    }
+}
+
+/// The id of the question that a message asks.
+fn asked(message: &ServerMessage) -> Option<&str> {
+    match message {
+        ServerMessage::ApprovalRequested { request, .. } => Some(&request.id),
+        ServerMessage::ClarifyRequested { id, .. } => Some(id),
+        _ => None,
+    }
 }
 
 impl Desk<'_> {
@@ -132,6 +189,8 @@ impl Desk<'_> {
             leave: false,
             broken_pipe: false,
             ended: None,
+            seen: Cursor::default(),
+            put: VecDeque::new(),
         };
         let mut wait = self.link.call(followed.wait);
         if let Some(stop) = early {
@@ -207,12 +266,15 @@ impl Desk<'_> {
     async fn message(&mut self, state: &mut State, message: ServerMessage) -> Result<(), Fault> {
         match message {
             ServerMessage::Event(event) if event.conversation == state.conversation => {
+                if !state.is_new(&event) {
+                    return Ok(());
+                }
                 if let EventKind::TurnEnded { result } = &event.kind {
                     state.ended = Some(result.admission.clone());
                 }
                 self.show(state, &ServerMessage::Event(event)).await
             }
-            ServerMessage::EventsMissed { .. } => self.show(state, &message).await,
+            ServerMessage::EventsMissed {} => self.catch_up(state).await,
             ServerMessage::ApprovalRequested { conversation, request } if conversation == state.conversation => {
                 self.question(state, Question::Approval(request)).await
             }
@@ -220,14 +282,38 @@ impl Desk<'_> {
                 self.question(state, Question::Clarify { id, questions }).await
             }
             ServerMessage::RequestWithdrawn { id } => {
-                state.waiting.retain(|question| question.id() != id);
-                if let Some(asking) = state.asking.as_ref().filter(|asking| asking.question.id() == id) {
-                    asking.withdrawn.store(true, Ordering::Relaxed);
-                }
+                state.withdraw(&id);
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// Messages were missed: gets the events behind the newest one that was shown. Where they are not kept any more the
+    /// gap is told, and the answer comes whole from the transcript with the turn's result.
+    async fn catch_up(&mut self, state: &mut State) -> Result<(), Fault> {
+        let params = SessionEventsParams { conversation: state.conversation.clone(), after: state.seen };
+        let Ok(missed) = self.missed(params).await else {
+            return self.show(state, &ServerMessage::EventsMissed {}).await;
+        };
+        match missed.replay {
+            Replay::Events { events, .. } => {
+                for event in events {
+                    Box::pin(self.message(state, ServerMessage::Event(event))).await?;
+                }
+            }
+            // What is still on its way here is shown all the same.
+            Replay::Gap { .. } => self.show(state, &ServerMessage::EventsMissed {}).await?,
+        }
+        state.keep_questions(&missed.questions);
+        for question in missed.questions {
+            Box::pin(self.message(state, question)).await?;
+        }
+        Ok(())
+    }
+
+    async fn missed(&self, params: SessionEventsParams) -> Result<SessionEventsResponse, RpcError> {
+        request!(self.link, Request::SessionEvents(params), Response::Events(missed) => missed)
     }
 
     async fn show(&mut self, state: &mut State, message: &ServerMessage) -> Result<(), Fault> {
@@ -279,6 +365,9 @@ impl Desk<'_> {
     }
 
     async fn question(&mut self, state: &mut State, question: Question) -> Result<(), Fault> {
+        if !state.is_put_first(question.id()) {
+            return Ok(());
+        }
         if self.asker.is_none() || state.waiting.len() >= QUESTIONS_MAX || state.stopped_at.is_some() {
             let answer = refused(&question, false).answer;
             return self.respond(&question, answer).await;

@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use hermes_gateway::protocol::{
-    ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion, EndReason, Event, TurnWaitParams, UsageTotals,
+    ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion, EndReason, Event, GapReason, TurnWaitParams,
+    UsageTotals,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -324,4 +325,73 @@ async fn an_answer_that_comes_too_late_is_told() {
     world.person.answers.push_back(Answered { answer: Answer::Approval(ApprovalAnswer::Once), stop: false });
     world.follow(Patience::LeaveSoon, true, None).await;
     assert!(world.err.text().contains("came too late"), "{}", world.err.text());
+}
+
+/// A piece of the answer at its place.
+fn piece(seq: u64, text: &str) -> Event {
+    Event {
+        at: Cursor { epoch: 7, seq },
+        ..Event::new(conversation(), None, EventKind::TextDelta { text: text.into() })
+    }
+}
+
+/// A world whose turn sends `messages` and ends when a question was answered, or at once; `missed` answers whoever asks
+/// for what was missed.
+async fn catch_up(messages: Vec<ServerMessage>, missed: SessionEventsResponse) -> (World, Vec<Request>) {
+    let open = !missed.questions.is_empty();
+    let messages = Mutex::new(Some(messages));
+    let answered = watch::channel(!open).0;
+    let (script, mut link) = Scripted::link(move |request, outbox| match request {
+        Request::TurnWait(_) => {
+            for message in messages.lock().unwrap().take().unwrap_or_default() {
+                outbox.try_send(message).unwrap();
+            }
+            let mut answered = answered.subscribe();
+            let outbox = outbox.clone();
+            Box::pin(async move {
+                answered.wait_for(|answered| *answered).await.unwrap();
+                outbox.send(event(EventKind::TurnEnded { result: result(EndReason::Answered) })).await.unwrap();
+                Ok(Response::Turn(Some(result(EndReason::Answered))))
+            })
+        }
+        Request::SessionEvents(_) => now(Response::Events(missed.clone())),
+        _ => {
+            answered.send_replace(true);
+            now(Response::Accepted { taken: true })
+        }
+    });
+    let mut world = world(vec![], Until::Now);
+    std::mem::swap(&mut world.link, &mut link);
+    world.person.answers.push_back(Answered { answer: Answer::Approval(ApprovalAnswer::Once), stop: false });
+    world.follow(Patience::LeaveSoon, true, None).await;
+    let requests = script.requests();
+    (world, requests)
+}
+
+#[tokio::test]
+async fn i28_what_was_missed_is_asked_for_and_shown_once_and_an_open_question_is_put() {
+    let live = |seq, text| ServerMessage::Event(piece(seq, text));
+    let until = Cursor { epoch: 7, seq: 4 };
+    let replay = Replay::Events { events: vec![piece(3, "bc"), piece(4, "d")], until };
+    let missed = SessionEventsResponse { replay, questions: vec![approval("q1")] };
+    // What was told again is on its way too.
+    let messages = vec![live(1, "a"), ServerMessage::EventsMissed {}, live(4, "d"), approval("q1"), live(5, "e")];
+    let (world, requests) = catch_up(messages, missed).await;
+    assert_eq!(world.out.text(), "abcde");
+    assert_eq!(world.err.text(), "", "there is no gap");
+    let after = Cursor { epoch: 7, seq: 1 };
+    assert!(requests.contains(&Request::SessionEvents(SessionEventsParams { conversation: conversation(), after })));
+    let answers = requests.iter().filter(|request| matches!(request, Request::ApprovalRespond(_))).count();
+    assert_eq!((answers, world.person.asked.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn i28_events_that_are_not_kept_any_more_are_told_as_a_gap() {
+    let live = |seq, text| ServerMessage::Event(piece(seq, text));
+    let replay = Replay::Gap { why: GapReason::Dropped, until: Cursor { epoch: 7, seq: 900 } };
+    let missed = SessionEventsResponse { replay, questions: vec![] };
+    let messages = vec![live(1, "a"), ServerMessage::EventsMissed {}, live(800, "z")];
+    let (world, _) = catch_up(messages, missed).await;
+    assert_eq!(world.out.text(), "a\nz");
+    assert!(world.err.text().contains("what is shown has a gap"), "{}", world.err.text());
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::BoxFuture;
 use hermes_providers::{ChatModel, ModelInfo};
 use hermes_store::limits::HEARTBEAT_MS;
 use hermes_store::{
@@ -415,6 +416,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs a turn, boxed: its future is large, and everything that waits for it would carry its size. The turn stands in it
+/// once; a future that takes its turn as an argument holds it twice.
+fn run(mut turn: Turn<'_>, open: Option<OpenTurn>) -> BoxFuture<'_, TurnResult> {
+    Box::pin(async move { turn.run(open).await })
+}
+
 /// Removes a conversation from the running ones, however its work ends.
 pub(crate) struct Working<'e> {
     inner: &'e Inner,
@@ -688,8 +695,7 @@ impl Engine {
                     conversation,
                     EventKind::TurnStarted { admission: admission.receipt.admission.clone(), attempt: 1 },
                 );
-                // Boxed: a turn's future is large, and everything that waits for it would carry its size.
-                let result = Box::pin(Box::new(self.turn(fence, turn, *admission, signal)).run(None)).await;
+                let result = run(self.turn(fence, turn, *admission, signal), None).await;
                 Progress::Ended(Box::new(result))
             }
             ClaimOutcome::Recover { fence, open } => Box::pin(self.recover(fence, *open, signal)).await?,
@@ -730,7 +736,7 @@ impl Engine {
                     },
                 );
                 let turn = self.turn(fence, open.id.clone(), open.admission.clone(), signal);
-                Ok(Progress::Ended(Box::new(Box::pin(Box::new(turn).run(Some(open))).await)))
+                Ok(Progress::Ended(Box::new(run(turn, Some(open)).await)))
             }
             recover::Plan::Answered | recover::Plan::Closed | recover::Plan::Close => {
                 recover::close(inner, &fence, &open, plan).await?;

@@ -4,6 +4,8 @@
 //! just written or read back by another process. Rows written in a turn go through the same functions as rows read
 //! from the store.
 
+use std::borrow::Cow;
+
 use hermes_providers::{ChatMessage, Sidecar, ToolCall};
 use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredCall, StoredMessage};
 
@@ -64,6 +66,11 @@ fn message(row: StoredMessage) -> Option<ChatMessage> {
             Some(tool(call.provider_id, call.name, text, outcome))
         }
     }
+}
+
+/// What a row shows the model.
+pub(crate) fn text_of(row: &StoredMessage) -> Cow<'_, str> {
+    row.api_content.as_ref().map_or_else(|| row.content.as_str().into(), |bytes| String::from_utf8_lossy(&bytes.0))
 }
 
 /// A user message.

@@ -34,8 +34,10 @@ impl Engine {
     ///
     /// None is given when [`EngineSettings::titles`](crate::EngineSettings::titles) is off, when the model gave none, and
     /// when titles of this conversation have cost [`TITLE_REQUESTS_MAX`] requests already. What was asked is counted under
-    /// the task `title_generation`; only a process that ends, or a conversation that is busy for the whole of
-    /// [`EngineSettings::lease_wait_ms`](crate::EngineSettings::lease_wait_ms), leaves a request uncounted.
+    /// the task `title_generation` before the title is given, so no title is there whose cost is not. Only a process that is
+    /// killed before that write leaves a request uncounted (what it cost was nowhere but in it), or a conversation that
+    /// another turn has when the engine ends, or for the whole of
+    /// [`EngineSettings::lease_wait_ms`](crate::EngineSettings::lease_wait_ms): every write needs the lease (I07).
     ///
     /// # Errors
     /// Those of the store. The conversation is as it was.
@@ -95,19 +97,18 @@ impl Inner {
         Ok(asked.zip(answered).map(|(asked, answered)| (asked.content.clone(), answered.content.clone())))
     }
 
-    /// The lease, as soon as no turn has it; none when the engine ends meanwhile, or it takes too long.
+    /// The lease, as soon as no turn has it; none when it takes too long. An engine that ends looks once more and waits no
+    /// longer: what was asked is counted if nobody is at work.
     async fn lease_for_title(&self, conversation: &ConversationId) -> Result<Option<Fence>, StoreError> {
         let claim = self.ids().turn();
         let wait_ms = i64::try_from(self.settings.lease_wait_ms).unwrap_or(i64::MAX);
         let give_up_ms = self.clock.now_ms().saturating_add(wait_ms);
         loop {
-            if self.closing.has_begun() {
-                return Ok(None);
-            }
+            let is_last_look = self.closing.has_begun() || self.clock.now_ms() >= give_up_ms;
             match self.lease_for_edit(conversation, &claim, TITLE_LEASE_MS).await? {
                 Lease::Held(fence) => return Ok(Some(fence)),
                 Lease::Crashed => return Ok(None),
-                Lease::Busy if self.clock.now_ms() >= give_up_ms => return Ok(None),
+                Lease::Busy if is_last_look => return Ok(None),
                 Lease::Busy => {}
             }
             self.closing.unless_begun(self.clock.sleep(TITLE_RETRY_MS)).await;

@@ -5,6 +5,9 @@
 //! provider has reported real usage.
 
 use hermes_providers::{ChatMessage, ToolSchema};
+use hermes_store::{Role, StoredMessage};
+
+use crate::projection;
 
 /// ASCII characters that one token stands for (engine reference, 6.5).
 const ASCII_CHARS_PER_TOKEN: u64 = 4;
@@ -51,6 +54,25 @@ pub(crate) fn of_message(message: &ChatMessage) -> u64 {
 /// Tokens of a list of messages.
 pub(crate) fn of_messages(messages: &[ChatMessage]) -> u64 {
     messages.iter().map(of_message).sum()
+}
+
+/// Tokens of what a row shows the model, with another content when there is one. Nothing is copied, so that a long
+/// history can be looked at where it is held.
+pub(crate) fn of_row(row: &StoredMessage, content: Option<&str>) -> u64 {
+    if row.role == Role::Tool && row.answers.is_none() {
+        return 0;
+    }
+    let text = content.map_or_else(|| of_text(&projection::text_of(row)), of_text);
+    if row.role != Role::Assistant {
+        return MESSAGE_TOKENS + text;
+    }
+    let calls: u64 = row.calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments)).sum();
+    MESSAGE_TOKENS + text + row.reasoning.as_deref().map_or(0, of_text) + calls
+}
+
+/// Tokens of rows, each counted as a message of its own: the few that the projection joins cost a little less.
+pub(crate) fn of_rows(rows: &[StoredMessage]) -> u64 {
+    rows.iter().map(|row| of_row(row, None)).sum()
 }
 
 /// Tokens of a tool list.

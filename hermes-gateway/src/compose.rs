@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hermes_core::{Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, ToolHost, ToolSession, ToolSessions};
+use hermes_core::{
+    Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
+};
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -262,14 +264,17 @@ impl Parts {
             delegation: Some(self.config.delegation.clone()),
             ..EngineSettings::default()
         };
+        let auxiliary = self.auxiliary(choice);
+        // It has no language: what it said of a command would be no judgement.
+        let has_judge = auxiliary.approval.is_some() || !choice.is_practice();
         let windows = Arc::new(WindowFile::open(self.scope.run_dir(), self.clock.clone()).await);
         let engine = Engine::new(EngineParts {
             store,
             model,
             fallbacks: self.fallback_models(),
-            auxiliary: self.auxiliary(choice),
+            auxiliary,
             windows,
-            tools: self.tool_host(allow_list),
+            tools: self.tool_host(allow_list, has_judge),
             prompt: Arc::new(FilePrompt {
                 profile: self.scope.profile.clone(),
                 soul: self.scope.soul(),
@@ -317,7 +322,7 @@ impl Parts {
         let known = Known { config: &self.config, keys: &self.keys, profiles: &self.profiles };
         let of = |task: &str, wanted: &TaskModel| {
             let choice = model::choose_for_task(wanted, main, known)?;
-            match choice.and_then(|choice| self.build_model(&choice)) {
+            match choice.and_then(|choice| self.build_model_within(&choice, wanted.timeout)) {
                 Ok(model) => Some(model),
                 Err(error) => {
                     tracing::warn!(code = error.code, "auxiliary.{task} is not used: {}", error.message);
@@ -329,10 +334,22 @@ impl Parts {
         Auxiliary {
             compression: of("compression", &config.compression),
             title: of("title_generation", &config.title).filter(|_| config.titles),
+            approval: of("approval", &config.approval).filter(|_| self.config.approvals.mode == ApprovalsMode::Smart),
+            approval_policy: self.config.approvals.smart_policy.clone(),
+            times: TaskTimes {
+                compression_ms: config.compression.timeout.map(millis),
+                title_ms: config.title.timeout.map(millis),
+                approval_ms: config.approval.timeout.map(millis),
+            },
         }
     }
 
     fn build_model(&self, choice: &Choice) -> Result<Arc<dyn ChatModel>, RpcError> {
+        self.build_model_within(choice, None)
+    }
+
+    /// A model whose clocks do not run out before `patience` does.
+    fn build_model_within(&self, choice: &Choice, patience: Option<Duration>) -> Result<Arc<dyn ChatModel>, RpcError> {
         if choice.provider == PRACTICE {
             return Ok(Arc::new(PracticeModel::new()));
         }
@@ -345,6 +362,10 @@ impl Parts {
         config.key.clone_from(&choice.key);
         config.context_window = choice.context_window;
         config.timeouts = self.timeouts(&choice.provider, local);
+        if let Some(patience) = patience {
+            let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
+            config.timeouts = Some(config.timeouts.unwrap_or(usual).at_least(patience));
+        }
         let model = HttpChatModel::new(config).map_err(|error| wrong(error.code(), error.message))?;
         Ok(Arc::new(model))
     }
@@ -365,19 +386,23 @@ impl Parts {
         Some(timeouts)
     }
 
-    fn tool_host(&self, allow_list: Vec<String>) -> ToolHost {
+    fn tool_host(&self, allow_list: Vec<String>, has_judge: bool) -> ToolHost {
         let approvals = &self.config.approvals;
         let nobody_there =
             if self.overrides.serves_all { approvals.unattended_mode } else { approvals.single_query_mode };
         let unattended_approves = nobody_there == NobodyThere::Approve && !self.overrides.attended;
         let off = self.overrides.yolo || approvals.mode == ApprovalsMode::Off || unattended_approves;
+        let asks = match approvals.mode {
+            ApprovalsMode::Smart if has_judge => ApprovalMode::Smart,
+            _ => ApprovalMode::Prompt,
+        };
         let policy = PolicyConfig {
-            mode: if off { ApprovalMode::Off } else { ApprovalMode::Prompt },
+            mode: if off { ApprovalMode::Off } else { asks },
             presence: if self.overrides.attended { Presence::Attended } else { Presence::Unattended },
             allow_list,
             deny: approvals.deny.clone(),
             timeout_ms: millis(approvals.timeout),
-            ..PolicyConfig::default()
+            judge_refusals_max: approvals.denial_breaker,
         };
         let cwd = self.working_directory();
         ToolHost {

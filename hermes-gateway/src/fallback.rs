@@ -43,7 +43,8 @@ fn same(one: &Choice, other: &Choice) -> bool {
     one.base_url == other.base_url && one.model == other.model && key(one) == key(other)
 }
 
-fn resolve(entry: &FallbackConfig, known: Known<'_>) -> Result<Choice, RpcError> {
+/// Where the requests of one entry go.
+pub(crate) fn resolve(entry: &FallbackConfig, known: Known<'_>) -> Result<Choice, RpcError> {
     let model = stand_in(entry, known)?;
     let mut config: Config = known.config.clone();
     config.model = model;

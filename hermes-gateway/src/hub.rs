@@ -1,7 +1,9 @@
 //! What goes from the gateway to its clients: events, and questions that wait for an answer.
 //!
-//! A client that is too slow misses messages and is told how many; it never holds up a turn. A question that nobody
-//! can hear, or that nobody answers in time, is answered with no.
+//! A client that is too slow misses messages and is told so; it never holds up a turn. Which events it missed is not
+//! counted here: each event carries its place, the engine keeps the newest, and `session/events` gives what lies behind a
+//! place. Open questions are kept as they were asked, for a client that comes while one waits. A question that nobody can
+//! hear, or that nobody answers in time, is answered with no.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,16 +29,24 @@ pub(crate) trait AllowList: Send + Sync {
     async fn remember(&self, pattern: &str);
 }
 
-enum Question {
+enum Waiting {
     Approval(oneshot::Sender<ApprovalAnswer>),
     Clarify(oneshot::Sender<Vec<ClarifyAnswer>>),
+}
+
+/// A question that is not answered yet.
+struct Open {
+    conversation: ConversationId,
+    /// As clients were asked.
+    message: ServerMessage,
+    waiting: Waiting,
 }
 
 /// The hub of one gateway.
 pub(crate) struct Hub {
     messages: broadcast::Sender<ServerMessage>,
     /// Open questions by id. Held for map operations only.
-    open: Mutex<HashMap<String, Question>>,
+    open: Mutex<HashMap<String, Open>>,
     allow_list: Arc<dyn AllowList>,
     committed: Arc<Notify>,
 }
@@ -57,7 +67,7 @@ impl Hub {
         &self.committed
     }
 
-    fn questions(&self) -> MutexGuard<'_, HashMap<String, Question>> {
+    fn questions(&self) -> MutexGuard<'_, HashMap<String, Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,11 +76,24 @@ impl Hub {
         self.messages.send(message).is_ok()
     }
 
+    /// The questions of a conversation that wait for an answer now.
+    pub(crate) fn open_questions(&self, conversation: &ConversationId) -> Vec<ServerMessage> {
+        let open = self.questions();
+        open.values().filter(|open| open.conversation == *conversation).map(|open| open.message.clone()).collect()
+    }
+
+    /// Asks; false when no client is connected.
+    fn put(&self, id: &str, conversation: &ConversationId, message: ServerMessage, waiting: Waiting) -> bool {
+        let open = Open { conversation: conversation.clone(), message: message.clone(), waiting };
+        self.questions().insert(id.to_owned(), open);
+        self.send(message)
+    }
+
     /// Takes a client's answer; false when nobody waits for it any more.
     pub(crate) fn answer_approval(&self, id: &str, answer: ApprovalAnswer) -> bool {
         let mut open = self.questions();
         match open.remove(id) {
-            Some(Question::Approval(waiting)) => waiting.send(answer).is_ok(),
+            Some(Open { waiting: Waiting::Approval(waiting), .. }) => waiting.send(answer).is_ok(),
             Some(other) => {
                 open.insert(id.to_owned(), other);
                 false
@@ -83,7 +106,7 @@ impl Hub {
     pub(crate) fn answer_clarify(&self, id: &str, answers: Vec<ClarifyAnswer>) -> bool {
         let mut open = self.questions();
         match open.remove(id) {
-            Some(Question::Clarify(waiting)) => waiting.send(answers).is_ok(),
+            Some(Open { waiting: Waiting::Clarify(waiting), .. }) => waiting.send(answers).is_ok(),
             Some(other) => {
                 open.insert(id.to_owned(), other);
                 false
@@ -141,9 +164,9 @@ impl Approver for ConversationPeople {
         let (sender, answer) = oneshot::channel();
         let wait = Duration::from_millis(request.timeout_ms);
         let asked = Asked { hub: &self.hub, id: request.id.clone() };
-        self.hub.questions().insert(request.id.clone(), Question::Approval(sender));
+        let id = request.id.clone();
         let message = ServerMessage::ApprovalRequested { conversation: self.conversation.clone(), request };
-        if !self.hub.send(message) {
+        if !self.hub.put(&id, &self.conversation, message, Waiting::Approval(sender)) {
             return ApprovalAnswer::Deny { reason: "nobody is connected who could allow it".to_owned() };
         }
         let answered = tokio::time::timeout(wait, answer).await;
@@ -167,9 +190,9 @@ impl Clarifier for ConversationPeople {
         let (sender, answers) = oneshot::channel();
         let id = uuid::Uuid::now_v7().simple().to_string();
         let asked = Asked { hub: &self.hub, id: id.clone() };
-        self.hub.questions().insert(id.clone(), Question::Clarify(sender));
-        let message = ServerMessage::ClarifyRequested { conversation: self.conversation.clone(), id, questions };
-        if !self.hub.send(message) {
+        let conversation = self.conversation.clone();
+        let message = ServerMessage::ClarifyRequested { conversation, id: id.clone(), questions };
+        if !self.hub.put(&id, &self.conversation, message, Waiting::Clarify(sender)) {
             return nobody;
         }
         let answered = tokio::time::timeout(Duration::from_millis(CLARIFY_TIMEOUT_MS), answers).await;
@@ -228,6 +251,28 @@ mod tests {
         assert!(matches!(client.recv().await, Ok(ServerMessage::ApprovalRequested { .. })));
         assert!(matches!(client.recv().await, Ok(ServerMessage::RequestWithdrawn { .. })));
         assert!(!hub.answer_approval("q1", ApprovalAnswer::Once));
+    }
+
+    #[tokio::test]
+    async fn i28_a_client_that_comes_while_a_question_waits_can_ask_for_it_and_answer() {
+        let (hub, approver) = people();
+        let conversation = ConversationId::parse("c").unwrap();
+        let gone = hub.subscribe();
+        let asking = tokio::spawn(async move { approver.ask(request(60_000)).await });
+        while hub.open_questions(&conversation).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        drop(gone);
+        let _back = hub.subscribe();
+        let open = hub.open_questions(&conversation);
+        assert!(
+            matches!(&open[..], [ServerMessage::ApprovalRequested { request, .. }] if request.id == "q1"),
+            "{open:?}"
+        );
+        assert!(hub.open_questions(&ConversationId::parse("other").unwrap()).is_empty());
+        assert!(hub.answer_approval("q1", ApprovalAnswer::Once));
+        assert_eq!(asking.await.unwrap(), ApprovalAnswer::Once);
+        assert!(hub.open_questions(&conversation).is_empty());
     }
 
     #[tokio::test]

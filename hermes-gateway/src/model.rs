@@ -5,7 +5,8 @@ use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profi
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
-use crate::config::{Config, Env, Keys, Lookup, ProviderConfig, TaskModel};
+use crate::config::{Config, Env, FallbackConfig, Keys, Lookup, ProviderConfig, TaskModel};
+use crate::fallback;
 use crate::protocol::RpcError;
 
 /// The one wire that this program speaks.
@@ -134,11 +135,29 @@ pub(crate) fn choose(
 }
 
 /// The model of a task beside the turn; `None` when it has none of its own. One that is named without a provider is the
-/// chosen provider's.
+/// chosen provider's, unless it has an address of its own: no key of the chosen one goes there (I24).
 pub(crate) fn choose_for_task(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
     if !wanted.is_named() {
         return None;
     }
+    if wanted.base_url.is_some() {
+        let entry = FallbackConfig {
+            provider: wanted.provider.clone(),
+            model: wanted.model.clone().or_else(|| (!main.is_practice()).then(|| main.model.clone())),
+            base_url: wanted.base_url.clone(),
+            api_key: wanted.api_key.clone(),
+            ..FallbackConfig::default()
+        };
+        let chosen = fallback::resolve(&entry, known);
+        return Some(chosen.map(|choice| Choice { reason: "auxiliary names it".to_owned(), ..choice }));
+    }
+    let chosen = choose_by_name(wanted, main, known)?;
+    let Some(key) = &wanted.api_key else { return Some(chosen) };
+    let key = SecretString::from(known.keys.expand(key.expose_secret()));
+    Some(chosen.map(|choice| Choice { key: Some(key), key_source: "api_key of its entry".to_owned(), ..choice }))
+}
+
+fn choose_by_name(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
     let same = wanted.model.as_deref().is_none_or(|model| model == main.model);
     let Some(provider) = &wanted.provider else {
         let model = wanted.model.clone().unwrap_or_else(|| main.model.clone());
@@ -426,7 +445,8 @@ mod tests {
         let known = Known { config: &config, keys: &keys, profiles: &profiles };
         let main = choose(&ModelFlags::default(), known, None).unwrap().unwrap();
         let of = |provider: Option<&str>, model: Option<&str>| {
-            let wanted = TaskModel { provider: provider.map(str::to_owned), model: model.map(str::to_owned) };
+            let (provider, model) = (provider.map(str::to_owned), model.map(str::to_owned));
+            let wanted = TaskModel { provider, model, ..TaskModel::default() };
             match choose_for_task(&wanted, &main, known) {
                 None => "none".to_owned(),
                 Some(Err(error)) => error.code,
@@ -442,6 +462,33 @@ mod tests {
         assert!(of(Some("openai"), Some("mini")).starts_with("openai/mini None OPENAI_API_KEY"));
         assert_eq!(of(Some("anthropic-of-nobody"), None), "HM0207");
         assert_eq!(of(Some("practice"), None), "none");
+    }
+
+    #[test]
+    fn i24_a_task_with_an_address_of_its_own_gets_its_own_key_and_no_other() {
+        let yaml = "model: {provider: custom, base_url: 'http://a:1/v1', default: m, api_key: key-of-a}";
+        let config = Config::parse(Path::new("/h/config.yaml"), yaml).unwrap();
+        let vars = [("OWN".to_owned(), "sk-9f8a7b6c5d".to_owned())].into();
+        let env = Env { vars, user_home: None, cwd: "/".into() };
+        let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+        let profiles = Profiles::bundled().unwrap();
+        let known = Known { config: &config, keys: &keys, profiles: &profiles };
+        let main = choose(&ModelFlags::default(), known, Some(&[])).unwrap().unwrap();
+        let of = |base_url: Option<&str>, model: Option<&str>, key: Option<&str>| {
+            let wanted = TaskModel {
+                base_url: base_url.map(str::to_owned),
+                model: model.map(str::to_owned),
+                api_key: key.map(SecretString::from),
+                ..TaskModel::default()
+            };
+            let choice = choose_for_task(&wanted, &main, known).unwrap().unwrap();
+            let key = choice.key.map_or_else(String::new, |key| key.expose_secret().to_owned());
+            format!("{} {} {key}", choice.base_url, choice.model)
+        };
+        assert_eq!(of(Some("http://b:1/v1"), Some("small"), None), "http://b:1/v1 small ");
+        assert_eq!(of(Some("http://b:1/v1"), None, Some("${OWN}")), "http://b:1/v1 m sk-9f8a7b6c5d");
+        assert_eq!(of(None, Some("small"), Some("${OWN}")), "http://a:1/v1 small sk-9f8a7b6c5d");
+        assert_eq!(of(None, None, Some("own")), "http://a:1/v1 m own");
     }
 
     #[test]

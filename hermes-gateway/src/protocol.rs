@@ -5,17 +5,17 @@
 
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{
-    Decision, EndReason, Event, EventKind, PlannedCall, Shortened, Stopper, TurnError, TurnResult, UnknownCall,
-    UnknownInput,
+    Child, ChildState, ChildStop, Cursor, Decision, EndReason, Event, EventKind, GapReason, PlannedCall, Replay,
+    Shortened, Stopper, TakenInput, TurnError, TurnResult, UnknownCall, UnknownInput,
 };
 pub use hermes_store::sqlite::RestoreReport;
 pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
 pub use hermes_store::transfer::python::ImportReport;
 pub use hermes_store::{
     AdmissionId, AdmissionOutcome, AdmissionStatus, CallId, CallOutcome, CheckReport, ConversationFlags,
-    ConversationId, ConversationSummary, Generation, IndexState, IndexStatus, Intent, InvalidId, MessageId, Neighbour,
-    PruneReport, PruneStep, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId, TitleSource, TurnId,
-    UsageTotals, VacuumOutcome,
+    ConversationId, ConversationSummary, DelegationId, Generation, IndexState, IndexStatus, Intent, InvalidId,
+    MessageId, Neighbour, PruneReport, PruneStep, Receipt, Role, SearchHit, SearchOrder, SearchPage, SessionId,
+    TitleSource, TurnId, UsageTotals, VacuumOutcome,
 };
 pub use hermes_tools::{ApprovalAnswer, ApprovalRequest, ClarifyAnswer, ClarifyQuestion};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,9 @@ pub enum Request {
     /// One conversation with its rows.
     #[serde(rename = "session/show")]
     SessionShow(SessionShowParams),
+    /// What was told of a conversation since a place, for a client that comes back or was too slow.
+    #[serde(rename = "session/events")]
+    SessionEvents(SessionEventsParams),
     /// Rows that hold a text.
     #[serde(rename = "session/search")]
     SessionSearch(SessionSearchParams),
@@ -55,6 +58,12 @@ pub enum Request {
     /// Shortens the history that the model sees, now. Answered when it is done; `turn/interrupt` stops it.
     #[serde(rename = "session/compress")]
     SessionCompress(SessionCompressParams),
+    /// The children of a conversation: those that its model gave tasks to.
+    #[serde(rename = "session/children")]
+    SessionChildren(SessionRefParams),
+    /// Stops a child of a conversation. Its result reaches its parent as any other does.
+    #[serde(rename = "session/stop_child")]
+    SessionStopChild(SessionStopChildParams),
     /// The inputs of a session of which nobody knows what became of them, with what the journal shows.
     #[serde(rename = "session/unknown")]
     SessionUnknown(SessionRefParams),
@@ -128,6 +137,8 @@ pub enum Response {
     Sessions(Vec<ConversationSummary>),
     /// Of `session/show`.
     Session(Box<SessionShowResponse>),
+    /// Of `session/events`.
+    Events(SessionEventsResponse),
     /// Of `session/search`.
     Found(SearchPage),
     /// Of `session/reindex`.
@@ -148,6 +159,10 @@ pub enum Response {
     },
     /// Of `session/compress`.
     Compressed(Shortened),
+    /// Of `session/children`, the newest first.
+    Children(Vec<Child>),
+    /// Of `session/stop_child`.
+    ChildStopped(ChildStop),
     /// Of `session/unknown`.
     Unknown(Vec<UnknownInput>),
     /// Of `session/decide`.
@@ -227,12 +242,10 @@ pub enum ServerMessage {
         /// The id of the question.
         id: String,
     },
-    /// The client was too slow and missed messages: what it shows may be incomplete, the transcript is not.
+    /// The client was too slow, and messages of any conversation were not sent to it. It asks for them with
+    /// `session/events`, from the place of the newest event that it has.
     #[serde(rename = "events/missed")]
-    EventsMissed {
-        /// How many.
-        count: u64,
-    },
+    EventsMissed {},
 }
 
 /// Params of `session/resolve`. Exactly one of the two is given.
@@ -283,6 +296,29 @@ pub struct SessionShowParams {
     /// Most rows, from the end; 0 = all of one page (10,000).
     #[serde(default)]
     pub limit: usize,
+}
+
+/// Params of `session/events`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEventsParams {
+    /// The conversation.
+    pub conversation: ConversationId,
+    /// The place (`at`) of the newest event of it that the client has; left out by one that has none, which gets a gap and
+    /// with it the place to go on from.
+    #[serde(default)]
+    pub after: Cursor,
+}
+
+/// What a client that comes back is given. It listens before it asks, drops live events up to `until`, and knows a
+/// question that it is asked again by its id.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionEventsResponse {
+    /// Every event that it missed, or that it must read the transcript (`session/show`) instead.
+    #[serde(flatten)]
+    pub replay: Replay,
+    /// Questions of the conversation that are open now, as they were asked. Every other one is not open any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<ServerMessage>,
 }
 
 /// A conversation with its rows.
@@ -362,6 +398,9 @@ pub struct SessionSearchParams {
     /// Also archived conversations.
     #[serde(default)]
     pub archived: bool,
+    /// Also children that were given a task, and what else is hidden.
+    #[serde(default)]
+    pub children: bool,
     /// The best, the newest (when left out), or the oldest first.
     #[serde(default)]
     pub order: SearchOrder,
@@ -430,6 +469,15 @@ pub struct SessionCompressParams {
     /// What the notes in place of the earlier part are to be about (at most 4,096 bytes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
+}
+
+/// Params of `session/stop_child`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionStopChildParams {
+    /// The conversation that gave the task.
+    pub conversation: ConversationId,
+    /// The child's `delegation`, from `session/children`. One of another conversation is not found.
+    pub delegation: DelegationId,
 }
 
 /// Params of `session/decide`.

@@ -14,7 +14,8 @@ use tokio_util::task::TaskTracker;
 use crate::compose::{Launch, Parts};
 use crate::hub::Hub;
 use crate::protocol::{
-    PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, TurnWaitParams,
+    PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, SessionEventsResponse,
+    TurnWaitParams,
 };
 use crate::{care, sessions};
 
@@ -110,11 +111,11 @@ impl Client {
     }
 
     /// The next message; `None` when the gateway is gone. Cancelling it loses nothing. A client that was too slow is
-    /// told how many messages it missed.
+    /// told that it missed some; what they were, the engine knows (`session/events`).
     pub async fn next(&mut self) -> Option<ServerMessage> {
         match self.messages.recv().await {
             Ok(message) => Some(message),
-            Err(broadcast::error::RecvError::Lagged(count)) => Some(ServerMessage::EventsMissed { count }),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(ServerMessage::EventsMissed {}),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }
@@ -138,6 +139,23 @@ impl Caller {
                 let engine = shared.parts.engine().await?;
                 let done = engine.compress(&params.conversation, params.focus.as_deref()).await;
                 done.map(Response::Compressed).map_err(|error| engine_error(&error))
+            }
+            Request::SessionEvents(params) => {
+                let engine = shared.parts.engine().await?;
+                // Before the events: a question that is asked between the two comes as a message of its own.
+                let questions = shared.hub.open_questions(&params.conversation);
+                let replay = engine.events_since(&params.conversation, params.after);
+                Ok(Response::Events(SessionEventsResponse { replay, questions }))
+            }
+            Request::SessionChildren(params) => {
+                let engine = shared.parts.engine().await?;
+                let children = engine.children(&params.conversation).await;
+                children.map(Response::Children).map_err(|error| engine_error(&error))
+            }
+            Request::SessionStopChild(params) => {
+                let engine = shared.parts.engine().await?;
+                let stopped = engine.stop_child(&params.conversation, &params.delegation).await;
+                stopped.map(Response::ChildStopped).map_err(|error| engine_error(&error))
             }
             Request::SessionUnknown(params) => {
                 let engine = shared.parts.engine().await?;

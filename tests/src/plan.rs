@@ -2,8 +2,8 @@
 //!
 //! The last user message that holds a directive is read; the number of assistant messages with calls after it is the
 //! round. Directives: `RUN_TOOLS n` (rounds of one `terminal` call), `PAR k` (calls in each round), `CMD{...}CMD` (the
-//! command; `{i}` is the round, `{j}` the call), `ASK{tool arguments}ASK` (another tool in place of `terminal`, once), `LONG m` (the final text has m words), `SLOW ms` (wait before each
-//! answer). Faults, each for the first n requests with the same text (1 by default): `F429 F500 F503 FCUT FCTX FHANG
+//! command; `{i}` is the round, `{j}` the call), `ASK{tool arguments}ASK` (another tool in place of `terminal`, once), `LONG m` (the final text has m words), `SAY{...}SAY` (the final text), `SLOW ms`
+//! (wait before each answer). Faults, each for the first n requests with the same text (1 by default): `F429 F500 F503 FCUT FCTX FHANG FSTALL
 //! FBADJSON FEMPTY FAUTH`, and `FAT r`: only from round r on.
 
 use serde_json::Value;
@@ -23,6 +23,8 @@ pub enum Fault {
     FCtx,
     /// Headers, then nothing.
     FHang,
+    /// Half of the chunks, then nothing.
+    FStall,
     /// Arguments that are not JSON.
     FBadJson,
     /// 200 with an empty message.
@@ -38,6 +40,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("FCUT", Fault::FCut),
     ("FCTX", Fault::FCtx),
     ("FHANG", Fault::FHang),
+    ("FSTALL", Fault::FStall),
     ("FBADJSON", Fault::FBadJson),
     ("FEMPTY", Fault::FEmpty),
     ("FAUTH", Fault::FAuth),
@@ -113,6 +116,7 @@ pub fn plan(request: &Value, serial: u64) -> Plan {
     let asked = text.split_once("ASK{").and_then(|(_, rest)| rest.split_once("}ASK"));
     let asked = asked.and_then(|(call, _)| call.split_once(' '));
     let command = asked.map_or(command, |(_, arguments)| Some(arguments));
+    let said = text.split_once("SAY{").and_then(|(_, rest)| rest.split_once("}SAY")).map(|(said, _)| said);
     let par = number("PAR").flatten().unwrap_or(1) as usize;
     let default_rounds = usize::from(number("PAR").is_some() || command.is_some());
     let rounds = number("RUN_TOOLS").flatten().map_or(default_rounds, |n| n as usize);
@@ -136,6 +140,7 @@ pub fn plan(request: &Value, serial: u64) -> Plan {
     };
     let chunks = match (calls.is_empty(), number("LONG")) {
         (false, _) => Vec::new(),
+        (true, _) if said.is_some() => said.map(str::to_owned).into_iter().collect(),
         (true, Some(words)) => (0..words.unwrap_or(100)).map(|n| format!("tok{n} ")).collect(),
         (true, None) if rounds > 0 => vec!["do".to_owned(), "ne".to_owned()],
         (true, None) => ["ok, ", "short ", "answer"].map(str::to_owned).to_vec(),

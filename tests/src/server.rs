@@ -20,6 +20,8 @@ pub struct Seen {
     pub at: Instant,
     /// The body, byte for byte.
     pub body: Vec<u8>,
+    /// The header `Authorization`.
+    pub authorization: Option<String>,
     /// When the last byte of the answer was written.
     pub answered: Option<Instant>,
 }
@@ -94,6 +96,7 @@ impl ModelServer {
 struct Request {
     path: String,
     body: Vec<u8>,
+    authorization: Option<String>,
 }
 
 async fn read_request(reader: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> Result<Option<Request>> {
@@ -103,6 +106,7 @@ async fn read_request(reader: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) ->
     }
     let path = line.split(' ').nth(1).context("no path")?.to_owned();
     let mut length = 0;
+    let mut authorization = None;
     loop {
         line.clear();
         reader.read_line(&mut line).await?;
@@ -110,15 +114,16 @@ async fn read_request(reader: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) ->
         if header.is_empty() {
             break;
         }
-        if let Some((name, value)) = header.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
+        let Some((name, value)) = header.split_once(':') else { continue };
+        if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse()?;
+        } else if name.eq_ignore_ascii_case("authorization") {
+            authorization = Some(value.trim().to_owned());
         }
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).await?;
-    Ok(Some(Request { path, body }))
+    Ok(Some(Request { path, body, authorization }))
 }
 
 async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Result<()> {
@@ -136,7 +141,8 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Result<()> {
         let problem = pair_error(&value);
         let (serial, fault, plan) = {
             let mut state = lock(&state);
-            state.seen.push(Seen { at, body: request.body, answered: None });
+            let Request { body, authorization, .. } = request;
+            state.seen.push(Seen { at, body, authorization, answered: None });
             state.pair_errors.extend(problem.clone());
             let serial = state.seen.len() as u64;
             let plan = plan(&value, serial);
@@ -218,11 +224,14 @@ async fn answer(
         return Ok(false);
     }
     let events = events(request, fault, &plan, serial);
-    let cut = fault == Some(Fault::FCut);
+    let cut = matches!(fault, Some(Fault::FCut | Fault::FStall));
     let kept = if cut { (events.len() / 2).max(2) } else { events.len() };
     for batch in events[..kept.min(events.len())].chunks(64) {
         let text: String = batch.iter().map(|event| format!("{:x}\r\n{event}\r\n", event.len())).collect();
         write.write_all(text.as_bytes()).await?;
+    }
+    if fault == Some(Fault::FStall) {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
     }
     if cut {
         return Ok(false);

@@ -1,5 +1,6 @@
 //! `hermes sessions`.
 
+mod children;
 mod prune;
 
 use std::io::{self, BufRead, Write};
@@ -133,6 +134,15 @@ enum What {
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         focus: Option<String>,
     },
+    /// What a session gave away to children, and how far they are
+    Children {
+        /// An id, the beginning of one, or a title
+        #[arg(value_name = "ID|TITLE")]
+        name: String,
+        /// Stop this one, by its id or the beginning of it
+        #[arg(long, value_name = "CHILD")]
+        stop: Option<String>,
+    },
     /// Decide what became of an input of which nobody knows: it blocks the session until then. Without a decision, show it
     Decide {
         /// An id, the beginning of one, or a title
@@ -208,6 +218,9 @@ struct SearchArgs {
     /// Also archived sessions
     #[arg(long)]
     archived: bool,
+    /// Also what children said that were given a task
+    #[arg(long)]
+    children: bool,
     /// Which rows come first
     #[arg(long, value_enum, default_value = "newest")]
     sort: Sort,
@@ -257,6 +270,9 @@ impl SearchArgs {
         if !self.archived {
             tries.push("--archived".to_owned());
         }
+        if !self.children && self.session.is_none() {
+            tries.push("--children".to_owned());
+        }
         tries
     }
 
@@ -283,6 +299,7 @@ impl SearchArgs {
             since_ms,
             until_ms: None,
             archived: self.archived,
+            children: self.children,
             order: match self.sort {
                 Sort::Rank => SearchOrder::Rank,
                 Sort::Newest => SearchOrder::Newest,
@@ -306,7 +323,7 @@ pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
         return talk::run(context, &session, Plan::retry(context.json));
     }
     let select = context.session.select.clone();
-    let needs_model = matches!(args.what, What::Compress { .. } | What::Decide { .. });
+    let needs_model = matches!(args.what, What::Compress { .. } | What::Decide { .. } | What::Children { .. });
     context.ask(&select, needs_model, async |link| execute(args.what, link, context, &mut io::stdout().lock()).await)
 }
 
@@ -465,6 +482,10 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
         }
         // Answers like `chat` does, before this.
         What::Retry { .. } => {}
+        What::Children { name, stop } => {
+            let conversation = resolve(link, &name).await?.id;
+            children::children(conversation, stop, link, context, out).await?;
+        }
         What::Redo { name } => {
             let conversation = link.find_exactly(&name).await?.id;
             let params = SessionRefParams { conversation };

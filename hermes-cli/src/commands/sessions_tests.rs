@@ -155,6 +155,7 @@ fn search_args(text: &str, change: impl FnOnce(&mut SearchArgs)) -> Vec<String> 
         role: None,
         days: None,
         archived: false,
+        children: false,
         sort: Sort::Newest,
         context: false,
         after: None,
@@ -172,10 +173,11 @@ fn an_empty_search_says_so_and_what_to_try() {
     assert_eq!(
         nothing_found(&empty, &search_args("two words", |_| {})).unwrap(),
         "Nothing was found. Try: fewer words, or OR between them (all must stand in one row); the beginning or a part \
-         of a word ('pre*', '*part*'); --archived."
+         of a word ('pre*', '*part*'); --archived; --children."
     );
     let narrow = search_args("*part*", |filter| {
         filter.archived = true;
+        filter.children = true;
         filter.role = Some(Speaker::Tool);
         filter.days = Some(3);
     });

@@ -25,9 +25,7 @@ enum Line<'a> {
     Nothing {
         exit_code: i32,
     },
-    EventsMissed {
-        count: u64,
-    },
+    EventsMissed,
 }
 
 fn line<T: Serialize>(value: &T) -> Option<Piece> {
@@ -43,7 +41,7 @@ pub(crate) fn message(message: &ServerMessage) -> Option<Piece> {
     match message {
         ServerMessage::Event(event) if matches!(event.kind, EventKind::TurnEnded { .. }) => None,
         ServerMessage::Event(event) => line(event),
-        ServerMessage::EventsMissed { count } => line(&Line::EventsMissed { count: *count }),
+        ServerMessage::EventsMissed {} => line(&Line::EventsMissed),
         _ => None,
     }
 }

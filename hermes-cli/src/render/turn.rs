@@ -59,11 +59,8 @@ impl TurnView {
         let mut pieces = Vec::new();
         match message {
             ServerMessage::Event(event) => self.event(event, &mut pieces),
-            ServerMessage::EventsMissed { count } if self.shown.activity || self.shown.stream => {
-                self.line(
-                    &mut pieces,
-                    self.shown.style.warn(&format!("! {count} messages were missed; what is shown has a gap")),
-                );
+            ServerMessage::EventsMissed {} if self.shown.activity || self.shown.stream => {
+                self.line(&mut pieces, self.shown.style.warn("! events were missed; what is shown has a gap"));
             }
             _ => {}
         }
@@ -81,6 +78,23 @@ impl TurnView {
             EventKind::RoundRecorded { .. } => {
                 self.end_line(pieces);
                 self.answer.clear();
+            }
+            EventKind::Steered { inputs } => {
+                for input in inputs {
+                    self.notice(pieces, &format!("> {}", one_line(&input.text, self.shown.width)));
+                }
+            }
+            // What was shown is kept, or void: the next text is another answer, and the lost connection was none.
+            EventKind::Redirected { inputs, kept } => {
+                self.end_line(pieces);
+                let is_void = !kept && !self.answer.is_empty();
+                self.answer.clear();
+                let what =
+                    if is_void { "the answer was interrupted and dropped" } else { "the answer was interrupted" };
+                self.notice(pieces, &format!("! {what}; the model reads the new message"));
+                for input in inputs {
+                    self.notice(pieces, &format!("> {}", one_line(&input.text, self.shown.width)));
+                }
             }
             // What was streamed so far is kept: a cut answer may be gone on with.
             EventKind::RequestStarted { model, .. } => {

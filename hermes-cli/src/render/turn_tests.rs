@@ -1,6 +1,6 @@
 //! What a turn looks like. `[out]` is stdout, `[err]` stderr, `[spin]` the spinner's text.
 
-use hermes_gateway::protocol::{AdmissionId, ConversationId, PlannedCall, UsageTotals};
+use hermes_gateway::protocol::{AdmissionId, ConversationId, PlannedCall, TakenInput, UsageTotals};
 
 use super::*;
 
@@ -142,6 +142,25 @@ fn a_restarted_answer_is_told_and_begins_on_a_new_line() {
 }
 
 #[test]
+fn a_redirect_shows_what_was_said_and_is_no_lost_connection() {
+    let inputs = |text: &str| vec![TakenInput { admission: AdmissionId::parse("a2").unwrap(), text: text.into() }];
+    let messages = [
+        event(EventKind::Steered { inputs: inputs("mind the step") }),
+        delta("North is"),
+        event(EventKind::Redirected { inputs: inputs("go south"), kept: true }),
+        event(EventKind::TextRestarted),
+        delta("South then."),
+    ];
+    insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "South then.")), @r"
+    [err] > mind the step
+    [out] North is
+    [err] ! the answer was interrupted; the model reads the new message
+    [err] > go south
+    [out] South then.
+    ");
+}
+
+#[test]
 fn an_answer_that_is_gone_on_with_after_a_cut_is_not_shown_twice() {
     let messages = [
         delta("The "),
@@ -159,10 +178,10 @@ fn an_answer_that_is_gone_on_with_after_a_cut_is_not_shown_twice() {
 
 #[test]
 fn i28_a_gap_is_told_and_the_kept_answer_is_shown_whole() {
-    let messages = [delta("The "), ServerMessage::EventsMissed { count: 3 }, delta("wer.")];
+    let messages = [delta("The "), ServerMessage::EventsMissed {}, delta("wer.")];
     insta::assert_snapshot!(show(person(), &messages, &result(EndReason::Answered, "The answer.")), @r"
     [out] The␠
-    [err] ! 3 messages were missed; what is shown has a gap
+    [err] ! events were missed; what is shown has a gap
     [out] wer.
     [err] (what is shown above may have a gap; this is the answer as it was kept)
     [out] The answer.

@@ -6,7 +6,7 @@ use hermes_store::StoredMessage;
 
 use super::view::{self, NewView, ViewFault};
 use super::{CompressionSettings, plan, summary, threshold};
-use crate::{projection, tokens};
+use crate::tokens;
 
 /// A history that may have to be shortened.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ impl ContextEngine for SummaryEngine {
         let rows = history.rows;
         let plan = plan::plan(rows, &self.settings, history.window).ok_or(CompactError::Nothing)?;
         let middle = &rows[plan.head..plan.tail];
-        let budget = summary::budget(tokens::of_messages(&projection::messages(middle.to_vec())), history.window);
+        let budget = summary::budget(tokens::of_rows(middle), history.window);
         let request = summary::request(middle, budget, history.focus, model.window());
         let answer = model.summarize(summary::SYSTEM, request).await?;
         let notes = summary::accept(&answer).map_err(|refusal| CompactError::NotASummary(refusal.as_str()))?;

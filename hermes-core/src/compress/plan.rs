@@ -6,7 +6,7 @@
 use hermes_store::{MessageKind, Role, StoredMessage};
 
 use super::CompressionSettings;
-use crate::{projection, tokens};
+use crate::tokens;
 
 /// The tail's share of the window: 2.5 percent, in per mille.
 const TAIL_PER_MILLE: u64 = 25;
@@ -55,7 +55,7 @@ fn units(rows: &[StoredMessage]) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     let mut open = 0;
     for (index, row) in rows.iter().enumerate() {
-        let tokens: u64 = projection::messages(vec![row.clone()]).iter().map(tokens::of_message).sum();
+        let tokens = tokens::of_row(row, None);
         match units.last_mut().filter(|_| open > 0 && row.role == Role::Tool) {
             Some(round) => {
                 round.to = index + 1;
@@ -188,7 +188,7 @@ pub(crate) mod tests {
         assert_eq!(plan.head, 2);
         assert!(plan.tail > plan.head && plan.tail < rows.len());
         assert!(rows.len() - plan.tail >= TAIL_MIN_ROWS);
-        let tail: u64 = projection::messages(rows[plan.tail..].to_vec()).iter().map(tokens::of_message).sum();
+        let tail = tokens::of_rows(&rows[plan.tail..]);
         assert!(tail <= TAIL_MIN_TOKENS * 3 / 2, "{tail}");
     }
 

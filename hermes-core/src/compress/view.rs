@@ -65,20 +65,14 @@ pub(crate) fn build(rows: &[StoredMessage], plan: Plan, notes: &str) -> Result<N
 
 /// Sizes of the old history and of the new one, by the same estimate.
 pub(crate) fn sizes(rows: &[StoredMessage], view: &NewView) -> (u64, u64) {
-    let before = tokens::of_messages(&projection::messages(rows.to_vec()));
-    (before, view.rows.iter().map(|row| row_tokens(rows, row)).sum())
+    (tokens::of_rows(rows), view.rows.iter().map(|row| row_tokens(rows, row)).sum())
 }
 
 fn row_tokens(rows: &[StoredMessage], row: &ViewPart) -> u64 {
     match row {
         ViewPart::Summary { content } => tokens::of_message(&projection::user(content.clone())),
         ViewPart::Carried { index, content } => {
-            let Some(mut row) = rows.get(*index).cloned() else { return 0 };
-            if let Some(content) = content {
-                row.content.clone_from(content);
-                row.api_content = None;
-            }
-            tokens::of_messages(&projection::messages(vec![row.clone()]))
+            rows.get(*index).map_or(0, |row| tokens::of_row(row, content.as_deref()))
         }
     }
 }
@@ -121,6 +115,18 @@ mod tests {
 
     fn planned(rows: &[StoredMessage]) -> Plan {
         plan::plan(rows, &CompressionSettings::default(), WINDOW).unwrap()
+    }
+
+    #[test]
+    fn rows_are_counted_like_the_messages_that_they_become() {
+        let mut rows = chat(3, 40);
+        rows.extend(round(100, 3, 40));
+        rows[1].reasoning = Some("x漢ö".repeat(9));
+        rows[2].api_content = Some(hermes_store::ApiContent("what was sent of it".into()));
+        assert_eq!(tokens::of_rows(&rows), tokens::of_messages(&projection::messages(rows.clone())));
+        let orphan = rows.iter_mut().find(|row| row.role == Role::Tool).unwrap();
+        orphan.answers = None;
+        assert_eq!(tokens::of_rows(&rows), tokens::of_messages(&projection::messages(rows.clone())));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::edit::Lease;
 use crate::engine::{Engine, EngineError, Inner};
 use crate::limits::{FOCUS_MAX_BYTES, UNKNOWN_WINDOW_TOKENS};
 use crate::stop::StopSignal;
-use crate::{projection, tokens};
+use crate::tokens;
 
 /// A history that was shortened because a person asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +121,6 @@ impl Inner {
         let prompt = of(self.store.prompt(&tip.prompt).await?.bytes());
         let tools = of(self.store.prompt(&tip.tools).await?.bytes());
         let rows = model_rows(self, conversation).await?;
-        Ok(prompt + tools + tokens::of_messages(&projection::messages(rows)))
+        Ok(prompt + tools + tokens::of_rows(&rows))
     }
 }

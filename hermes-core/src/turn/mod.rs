@@ -215,7 +215,7 @@ pub(crate) struct Turn<'e> {
 
 impl Turn<'_> {
     /// Runs the turn from its input, or from where an earlier owner left it.
-    pub(crate) async fn run(mut self: Box<Self>, open: Option<OpenTurn>) -> TurnResult {
+    pub(crate) async fn run(&mut self, open: Option<OpenTurn>) -> TurnResult {
         let (engine, stop, pulse, deadline_ms) = (self.engine, self.stop.clone(), self.pulse.clone(), self.deadline_ms);
         let lease = self.lease.clone();
         let keeper = keeper::keep(engine, self.fence.clone(), stop.clone(), Some(&lease));

@@ -165,6 +165,9 @@ impl Turn<'_> {
         let stopped = self.stop.soft().clone();
         let redirected = self.redirected();
         futures::pin_mut!(redirected);
+        // The look for redirects comes before the model, although it costs two reads of the store also where the model
+        // answers at once: behind it, one that waits already would lose to an answer that nobody had asked for by then,
+        // and a stream that always has something ready would never let it in.
         let opened = tokio::select! {
             biased;
             () = stopped.cancelled() => return Err(Failure::Stopped),

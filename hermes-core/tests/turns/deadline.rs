@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hermes_core::limits::{RETRY_AFTER_CAP_MS, TURN_STOP_GRACE_MS};
-use hermes_core::{Auxiliary, Clock as _, EndReason, Engine, EngineParts, People};
+use hermes_core::{Auxiliary, Clock as _, DelegationSettings, EndReason, Engine, EngineParts, EventKind, People};
 use hermes_providers::{ChatModel, ErrorClass, Script};
 use hermes_store::{ConversationId, View};
 use hermes_tools::scripted::LedgerTool;
@@ -105,6 +105,19 @@ async fn a_tool_ends_with_the_turn_also_one_that_does_not_listen() {
         let tool = world.tool().untimed().hanging(deaf);
         ends(&format!("a tool, deaf: {deaf}"), &world, parts_with(&world, model([calls("c")]), tool), &["go"]).await;
     }
+}
+
+/// The task's own turn would have as much time again.
+#[tokio::test(start_paused = true)]
+async fn a_child_ends_with_the_turn() {
+    let world = World::paused();
+    let task = Script::calls([("c", "delegate_task", "{\"goal\": \"sleep\"}")]);
+    let slow = world.tool().delay_ms(DEADLINE_MS / 2);
+    let mut parts = parts_with(&world, model([calls("w"), task, Script::hang()]), slow);
+    parts.settings.delegation = Some(DelegationSettings::default());
+    ends("a child", &world, parts, &["go"]).await;
+    let requests = world.events.all().iter().filter(|e| matches!(e.kind, EventKind::RequestStarted { .. })).count();
+    assert_eq!(requests, 3, "the child had asked");
 }
 
 /// Somebody who never answers.

@@ -194,11 +194,12 @@ async fn i13_i14_a_turn_whose_tool_blocks_its_thread_is_dropped_and_its_call_is_
         Blocking { spec: ToolSpec::new("act", "Blocks.", schema), began: began.clone(), released: released.clone() };
     let mut registry = ToolRegistry::new();
     registry.register(Arc::new(tool)).unwrap();
-    let parts = |name: &str, model: Arc<RoundsModel>, registry| {
-        let store = Arc::new(world.store.clone());
-        hermes_core::testing::parts(name, store, model, registry, world.clock.clone(), world.events.clone())
-    };
-    let first = Engine::new(parts("first", RoundsModel::new(1, 1), registry));
+    let (store, model) = (Arc::new(world.store.clone()), RoundsModel::new(1, 1));
+    let (clock, events) = (world.clock.clone(), world.events.clone());
+    let mut parts = hermes_core::testing::parts("first", store, model, registry, clock, events);
+    // A machine that is slow here must not be taken for a turn that does not get on.
+    parts.settings.liveness_timeout_ms = None;
+    let first = Engine::new(parts);
     let receipt = first.submit(submission(None, "r", "go")).await.unwrap().receipt().clone();
     let stop = async {
         while !began.load(Ordering::SeqCst) {

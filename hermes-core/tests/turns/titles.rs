@@ -198,7 +198,7 @@ async fn a_title_waits_for_the_turn_that_runs_and_the_turn_does_not_wait_for_it(
 }
 
 #[tokio::test]
-async fn an_engine_that_ends_waits_for_no_title() {
+async fn an_engine_that_ends_waits_for_no_title_and_counts_what_was_asked() {
     let world = World::new();
     let engine = world.engine("e", model([Script::text("one"), Script::hang()]));
     let conversation = ask(&engine, None, "x").await.conversation;
@@ -212,6 +212,7 @@ async fn an_engine_that_ends_waits_for_no_title() {
     let took = hermes_core::Clock::now_ms(world.clock.as_ref()) - begun;
     assert!(took < i64::try_from(limits::TITLE_TIMEOUT_MS).unwrap(), "{took} ms");
     assert_eq!(engine.title(&conversation).await.unwrap(), None);
+    assert_eq!(counted(&world, &conversation).await.map(|sums| sums.requests), Some(1));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hermes_core::{CompressionSettings, DelegationSettings};
 use hermes_store::postgres;
+use hermes_tools::JUDGE_REFUSALS_MAX;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::auxiliary::{AuxiliaryConfig, auxiliary};
@@ -147,6 +148,10 @@ pub struct ApprovalsConfig {
     pub timeout: Duration,
     /// Patterns of commands that are always denied.
     pub deny: Vec<String>,
+    /// What the judge is told beside the program's own rules.
+    pub smart_policy: Option<String>,
+    /// Refusals by the judge in a row after which the model is told to stop; 0 = never.
+    pub denial_breaker: u32,
     /// For `hermes -z` and `hermes chat -q`.
     pub single_query_mode: NobodyThere,
     /// For gateways and other runs without a person.
@@ -436,6 +441,11 @@ fn approvals(root: &View<'_>) -> Result<ApprovalsConfig, ConfigError> {
             .seconds("a number of seconds, for example 300")?
             .unwrap_or(Duration::from_secs(APPROVAL_TIMEOUT_S)),
         deny: view.key("deny").list(false, "a list of command patterns")?.unwrap_or_default(),
+        smart_policy: view.key("smart_policy").text("rules for the judge, in words")?,
+        denial_breaker: view
+            .key("denial_breaker_threshold")
+            .whole("a number of refusals, for example 3")?
+            .map_or(JUDGE_REFUSALS_MAX, |number| u32::try_from(number).unwrap_or(u32::MAX)),
         single_query_mode: nobody("single_query_mode")?,
         unattended_mode: nobody("unattended_mode")?,
     })

@@ -41,9 +41,21 @@ auxiliary:
     enabled: false
     provider: groq
     model: small
+    base_url: http://127.0.0.1:7/v1
+    api_key: sk-three
+    timeout: 11
   compression:
     provider: openai
     model: large
+    base_url: http://127.0.0.1:6/v1
+    api_key: sk-four
+    timeout: 12
+  approval:
+    provider: custom
+    model: judge
+    base_url: http://127.0.0.1:5/v1
+    api_key: sk-five
+    timeout: 13
 compression:
   enabled: false
   threshold: 0.8
@@ -65,6 +77,8 @@ approvals:
   mode: off
   timeout: 9
   deny: ['rm *']
+  smart_policy: Never touch /srv.
+  denial_breaker_threshold: 5
   single_query_mode: approve
   unattended_mode: approve
 command_allowlist: [git log]

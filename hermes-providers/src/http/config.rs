@@ -59,6 +59,20 @@ impl Timeouts {
         }
     }
 
+    /// The same, none of whose clocks but the handshakes' runs out before `patience` does.
+    #[must_use]
+    pub fn at_least(self, patience: Duration) -> Self {
+        let longer = |clock: Duration| clock.max(patience);
+        Self {
+            connect: self.connect,
+            first_byte: longer(self.first_byte),
+            idle: longer(self.idle),
+            progress: longer(self.progress),
+            whole: longer(self.whole),
+            total: longer(self.total),
+        }
+    }
+
     /// For a server on the user's own computer.
     #[must_use]
     pub const fn local() -> Self {

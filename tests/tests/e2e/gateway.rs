@@ -144,6 +144,59 @@ async fn a_gateway_gives_a_title_behind_the_answer_and_shortens_a_session_on_req
 }
 
 #[tokio::test]
+async fn i24_each_task_has_its_own_server_and_key_and_a_judge_spares_the_question() {
+    let (main, judge, titles) = (ModelServer::start(), ModelServer::start(), ModelServer::start());
+    let (main, judge, titles) = (main.await.unwrap(), judge.await.unwrap(), titles.await.unwrap());
+    let home = Home::empty().unwrap();
+    let yaml = format!(
+        "model: {{provider: custom, base_url: \"{}\", default: fake-model, api_key: test-key-1}}
+auxiliary:
+  approval: {{base_url: \"{}\", model: judge-model, api_key: test-key-2, timeout: 60}}
+  title_generation: {{base_url: \"{}\", model: title-model, api_key: test-key-3, timeout: 60}}
+",
+        main.base_url(),
+        judge.base_url(),
+        titles.base_url()
+    );
+    home.configure(&yaml).unwrap();
+    std::fs::create_dir(home.work().join("gone")).unwrap();
+    let mut gateway = Gateway::start(&home);
+    let text = "CMD{rm -r gone && echo SAY{APPROVE}SAY > done}CMD";
+    let sent = gateway.call("prompt/submit", json!({"text": text})).await;
+    let turn = gateway.call("turn/wait", json!({"admission": sent["receipt"]["admission"]})).await;
+    assert_eq!(turn["reason"], "answered", "{turn}");
+    assert!(!home.work().join("gone").exists() && home.work().join("done").exists(), "it did not run: {turn}");
+
+    let titled = async {
+        while titles.seen().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(COMES_MAX_S), titled).await.expect("no title was asked for");
+    for (server, model, key) in [
+        (&main, "fake-model", "test-key-1"),
+        (&judge, "judge-model", "test-key-2"),
+        (&titles, "title-model", "test-key-3"),
+    ] {
+        for seen in server.seen() {
+            let body: Value = serde_json::from_slice(&seen.body).unwrap();
+            assert_eq!(body["model"], model);
+            assert_eq!(seen.authorization, Some(format!("Bearer {key}")), "{model}");
+        }
+    }
+    assert_eq!((main.seen().len(), judge.seen().len()), (2, 1), "the judge was asked once, at its own server");
+    let asked = String::from_utf8(judge.seen()[0].body.clone()).unwrap();
+    assert!(asked.contains("<call>") && asked.contains("rm -r gone"), "{asked}");
+    let params = json!({"conversation": sent["receipt"]["conversation"]});
+    let shown = gateway.call("session/show", params).await;
+    let tasks: Vec<&str> = shown["usage"].as_array().unwrap().iter().filter_map(|sums| sums["task"].as_str()).collect();
+    assert!(tasks.contains(&"approval"), "{tasks:?}");
+    // The key of a task is in the file, and nowhere that a client sees.
+    let told = home.run(&["config", "show"]).await.unwrap();
+    assert!(told.stdout.contains("auxiliary.approval.api_key") && !told.stdout.contains("test-key-2"), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_gateway_gives_tasks_to_children_and_brings_what_was_done_in_the_background() {
     let server = ModelServer::start().await.unwrap();
     let home = Home::with_server(&server.base_url()).unwrap();

@@ -10,6 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod clients;
 mod crash;
 mod faults;
 mod gateway;
