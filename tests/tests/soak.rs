@@ -11,8 +11,7 @@
 //! - what the model is shown stays bounded, and so does what the process holds: its memory (the resident set, in this
 //!   process of its own) grows by no more than a small multiple of what the store was given, and a fixed allowance.
 //!
-//! An ordinary run is shorter; `cargo xtask sim` runs all 2,000 turns. `HERMES_SOAK_TURNS` and `HERMES_SOAK_SEED` choose
-//! another length and another seed.
+//! `HERMES_SOAK_TURNS` and `HERMES_SOAK_SEED` choose another length and another seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,11 +44,8 @@ use hermes_store::{
 use hermes_tools::scripted::{Ledger, LedgerTool};
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
-/// Turns of the whole soak, which `cargo xtask sim` runs.
+/// Turns of the soak.
 const TURNS: u64 = 2_000;
-/// Turns of an ordinary run: the in-memory store looks through all rows of a conversation at each turn, so that the time of
-/// a soak grows with the square of its length.
-const TURNS_USUAL: u64 = 1_000;
 /// Most turns of one process, when nothing kills it before.
 const TURNS_OF_NODE_MAX: u64 = 30;
 /// The model's window in tokens: small, so that the history outgrows it often.
@@ -544,8 +540,7 @@ async fn soak(seed: u64, turns: u64) -> Shown {
 #[test]
 fn i18_i20_very_many_turns_on_one_conversation_keep_every_promise_and_stay_flat() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let usual = if std::env::var_os("HERMES_SIM_ALL").is_some() { TURNS } else { TURNS_USUAL };
-    let turns = number("HERMES_SOAK_TURNS").unwrap_or(usual);
+    let turns = number("HERMES_SOAK_TURNS").unwrap_or(TURNS);
     let seed = number("HERMES_SOAK_SEED").unwrap_or(4);
     let begun = std::time::Instant::now();
     let run = || {
@@ -565,7 +560,7 @@ fn i18_i20_very_many_turns_on_one_conversation_keep_every_promise_and_stay_flat(
         assert!(grown <= allowed, "it grew by {grown} bytes, {allowed} are allowed: {again}");
     }
     let seen = |number: &AtomicU64| number.load(Ordering::SeqCst);
-    if turns >= TURNS_USUAL {
+    if turns >= TURNS {
         let all = [&counts.compressions, &counts.refused, &counts.cut, &counts.steers, &counts.faults, &counts.deaths];
         assert!(all.iter().all(|number| seen(number) >= 5), "something hardly happened: {counts:?}");
     }
