@@ -167,9 +167,7 @@ impl Engine {
 
     /// What is to be done for a child; `None` when it is done, or its parent's turn does it.
     async fn due_delegation(&self, child: &ConversationSummary) -> Result<Option<DelegationRecord>, StoreError> {
-        let inner = self.inner();
-        let all = inner.store.delegations(&child.id, 1).await?;
-        let Some(record) = all.into_iter().find(|record| record.child == child.id) else { return Ok(None) };
+        let Some(record) = self.inner().delegation_of(&child.id).await? else { return Ok(None) };
         if record.state.is_over() && child.pending.is_none() {
             return Ok(None);
         }
@@ -201,10 +199,7 @@ impl Engine {
         let under = Under { parent: record.parent.clone(), turn: record.turn.clone(), delegation: record.id.clone() };
         let shown = inner.children.show(&record.child, under);
         let worked = if record.state.is_over() {
-            // It was given up: what is left open of it is closed, and nothing more is done.
-            let signal = StopSignal::default();
-            signal.stop(Cause::Asked(Stopper::User), Interrupt::Hard);
-            self.step(&record.child, signal).await.map(|_| ())
+            self.step_after_end(&record).await
         } else {
             tokio::select! {
                 biased;
@@ -221,6 +216,16 @@ impl Engine {
         if let Err(error) = ended {
             tracing::warn!(code = error.code(), "a child in the background is gone on with later: {error}");
         }
+    }
+
+    /// A look at a child whose delegation is over. A task that was given up is closed, and nothing more is done of it;
+    /// what came behind the task (somebody spoke to the child, or a child of its own has ended) is run like any input.
+    async fn step_after_end(&self, record: &DelegationRecord) -> Result<(), EngineError> {
+        let signal = StopSignal::default();
+        if self.inner().store.admission(&record.input).await?.receipt.status != AdmissionStatus::Terminal {
+            signal.stop(Cause::Asked(Stopper::User), Interrupt::Hard);
+        }
+        self.step(&record.child, signal).await.map(|_| ())
     }
 
     /// Brings results that wait to their parents, and runs the inputs that they became.

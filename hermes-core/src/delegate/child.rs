@@ -30,7 +30,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::tool::Task;
-use super::{CHILD_SOURCE, ChildIds, ChildTask, DelegateTool, DelegationSettings, TOOL, Under, is_kept_from_children};
+use super::{
+    CHILD_SOURCE, ChildIds, ChildTask, DelegateTool, DelegationSettings, TOOL, Under, is_kept_from_children, task_of,
+};
 use crate::builder::Nobody;
 use crate::end::{EndReason, Stopper};
 use crate::engine::{Engine, EngineError, Progress};
@@ -432,12 +434,25 @@ impl Turn<'_> {
         }
     }
 
+    /// What a turn of a child may do whose input is not its task: somebody speaks to it, or a child of its own has ended.
+    /// It is what the task says, so that nobody gives it more tools, and its session keeps those that it has.
+    pub(crate) async fn know_child(&mut self, source: &str) -> Result<(), Ending> {
+        if source != CHILD_SOURCE || self.child.is_some() {
+            return Ok(());
+        }
+        let known = self.store(self.engine.delegation_of(self.fence.conversation()).await)?;
+        if let Some(record) = known {
+            self.child = task_of(&self.store(self.engine.store.admission(&record.input).await)?);
+        }
+        Ok(())
+    }
+
     /// The tools of this turn, by name: a child has fewer, and whoever may have children has the tool for it.
     pub(crate) fn equip(&mut self, source: &str, cwd: Option<String>) -> Vec<Arc<dyn Tool>> {
         let host = &self.engine.tools;
         let mut available = host.registry.select(&host.selection);
         if source == CHILD_SOURCE && self.child.is_none() {
-            // Somebody speaks to a child that has done its task.
+            // Its delegation was forgotten long ago.
             let tools = available.iter().map(|tool| tool.spec().name.clone()).collect();
             self.child = Some(ChildTask { depth: u32::MAX, tools, cwd: None, background: false });
         }

@@ -23,10 +23,14 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hermes_store::{AdmissionId, AdmissionRecord, CallId, ConversationId, DelegationId, PromptHash, TurnId};
+use hermes_store::{
+    AdmissionId, AdmissionRecord, CallId, ConversationId, DelegationId, DelegationRecord, PromptHash, StoreError,
+    TurnId,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::engine::Inner;
 use crate::event::{Event, EventKind};
 use crate::input::Input;
 use crate::limits;
@@ -82,6 +86,19 @@ pub(crate) struct ChildTask {
 /// What the input of a child says of it; `None` for any other input.
 pub(crate) fn task_of(admission: &AdmissionRecord) -> Option<ChildTask> {
     Input::from_payload(&admission.payload).ok()?.child
+}
+
+impl Inner {
+    /// The delegation that a conversation is the child of; none of one that people began, and when it was forgotten.
+    pub(crate) async fn delegation_of(&self, child: &ConversationId) -> Result<Option<DelegationRecord>, StoreError> {
+        // Their ids are the same text ([`ChildIds`]); a child may have given many tasks away itself.
+        let Ok(id) = DelegationId::parse(child.as_str()) else { return Ok(None) };
+        match self.store.delegation(&id).await {
+            Ok(record) => Ok(Some(record).filter(|record| record.child == *child)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// The ids of task number `number` of a call: all the same text.

@@ -35,6 +35,7 @@ impl Turn<'_> {
             Some(tip) => Some(self.store(self.engine.store.session(tip).await)?),
             None => None,
         };
+        self.know_child(&summary.source).await?;
         let cwd = session.as_ref().map_or_else(|| self.child_cwd(), |session| session.cwd.clone());
         let is_new = !self.engine.has_tool_session(&conversation);
         let tool_session = self.engine.tool_session(&conversation, cwd.as_deref()).await;
