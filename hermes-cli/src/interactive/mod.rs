@@ -4,7 +4,8 @@ mod editor;
 mod slash;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, Request, Response, SessionRenameParams, SessionResolveParams, SessionUndoParams,
+    ConversationSummary, Intent, PromptSubmitParams, Request, Response, SessionRenameParams, SessionResolveParams,
+    SessionUndoParams, TurnWaitParams,
 };
 
 use crate::args::PickArgs;
@@ -107,6 +108,24 @@ async fn say(room: &mut Room<'_>, session: &mut Option<ConversationSummary>, tex
     Ok(next)
 }
 
+/// Says something to the turn that runs in a session, and waits for the end of the turn that reads it.
+async fn say_into(
+    room: &mut Room<'_>,
+    session: &ConversationSummary,
+    intent: Intent,
+    text: &str,
+) -> Result<Next, Fault> {
+    let params = PromptSubmitParams {
+        conversation: Some(session.id.clone()),
+        request_id: None,
+        text: text.to_owned(),
+        intent: Some(intent),
+    };
+    let submitted = request!(room.link, Request::PromptSubmit(params), Response::Submitted(done) => done)?;
+    let wait = Request::TurnWait(TurnWaitParams { admission: submitted.receipt.admission });
+    follow(room, Followed { conversation: session.id.clone(), wait }).await
+}
+
 /// A request that failed does not end the conversation.
 fn told(room: &mut Room<'_>, fault: Fault) -> Result<Next, Fault> {
     match fault {
@@ -191,7 +210,7 @@ async fn run_command(
                 return go_on(room, &picked).await;
             }
         }
-        Slash::Undo | Slash::Retry if session.is_none() => {
+        Slash::Undo | Slash::Retry | Slash::Steer | Slash::Redirect if session.is_none() => {
             room.screen.note("There is no session yet: say something first.");
         }
         Slash::Undo => {
@@ -206,6 +225,12 @@ async fn run_command(
             if let Some(session) = session {
                 let followed = room.retry(session).await?;
                 return follow(room, followed).await;
+            }
+        }
+        Slash::Steer | Slash::Redirect => {
+            if let Some(session) = session {
+                let intent = if slash == Slash::Steer { Intent::Steer } else { Intent::Redirect };
+                return say_into(room, session, intent, argument).await;
             }
         }
         Slash::Title => match session {
@@ -235,8 +260,17 @@ mod tests {
     use crate::testing::{Buttons, Scripted, Shared, now};
 
     /// Types one command; returns the session after it, and what stands on stderr.
-    async fn type_one(text: &str, mut session: Option<ConversationSummary>) -> (Option<ConversationSummary>, String) {
-        let (_, mut link) = Scripted::link(|request, _| match request {
+    async fn type_one(text: &str, session: Option<ConversationSummary>) -> (Option<ConversationSummary>, String) {
+        let (session, said, _) = type_and_ask(text, session).await;
+        (session, said)
+    }
+
+    /// The same, with what the gateway was asked.
+    async fn type_and_ask(
+        text: &str,
+        mut session: Option<ConversationSummary>,
+    ) -> (Option<ConversationSummary>, String, Vec<Request>) {
+        let (script, mut link) = Scripted::link(|request, _| match request {
             Request::SessionResolve(params) if params.name.as_deref() == Some("Other") => {
                 let session = summary("c2", Some("Other"));
                 now(Response::SessionResolved(SessionResolveResponse { session, note: None }))
@@ -263,7 +297,7 @@ mod tests {
         let (slash, argument) = slash::parse(text).unwrap().unwrap();
         command(&mut room, &mut session, slash, argument).await.unwrap();
         drop(room);
-        (session, err.text())
+        (session, err.text(), script.requests())
     }
 
     #[tokio::test]
@@ -275,6 +309,19 @@ mod tests {
         assert!(said.contains("Going on with \"Other\""), "{said}");
         let (session, _) = type_one("/title A new one", old).await;
         assert_eq!(session.unwrap().title.as_deref(), Some("A new one"));
+    }
+
+    #[tokio::test]
+    async fn i04_what_is_said_into_a_running_turn_is_handed_in_as_such() {
+        for (typed, want) in [("/steer mind the step", Intent::Steer), ("/redirect go south", Intent::Redirect)] {
+            let (_, said, asked) = type_and_ask(typed, None).await;
+            assert!(said.contains("no session yet") && asked.is_empty(), "{said}");
+            let (_, _, asked) = type_and_ask(typed, Some(summary("c1", None))).await;
+            let Some(Request::PromptSubmit(params)) = asked.first() else { panic!("{asked:?}") };
+            let (_, text) = typed.split_once(' ').unwrap();
+            assert_eq!((params.intent, params.text.as_str()), (Some(want), text));
+            assert_eq!(params.conversation, Some(ConversationId::parse("c1").unwrap()));
+        }
     }
 
     #[tokio::test]

@@ -19,6 +19,10 @@ pub(super) enum Slash {
     Undo,
     /// Undoes the last input and sends it again.
     Retry,
+    /// Says something to the turn that runs, in whatever process.
+    Steer,
+    /// Interrupts the answer that is being written, in whatever process.
+    Redirect,
     /// Leaves.
     Quit,
 }
@@ -40,6 +44,18 @@ const REGISTRY: &[Entry] = &[
     Entry { slash: Slash::Title, name: "title", argument: "TEXT", help: "give this session a title" },
     Entry { slash: Slash::Undo, name: "undo", argument: "", help: "undo the last input and what came of it" },
     Entry { slash: Slash::Retry, name: "retry", argument: "", help: "undo the last input and send it again" },
+    Entry {
+        slash: Slash::Steer,
+        name: "steer",
+        argument: "TEXT",
+        help: "tell a turn that another program runs in this session; else it is the next input",
+    },
+    Entry {
+        slash: Slash::Redirect,
+        name: "redirect",
+        argument: "TEXT",
+        help: "the same, and interrupt the answer that is being written there",
+    },
     Entry { slash: Slash::Quit, name: "quit", argument: "", help: "leave (also Ctrl-D)" },
 ];
 
