@@ -15,6 +15,23 @@ pub(super) type Row = sqlx::postgres::PgRow;
 /// look is for the one that was lost with its connection.
 pub(super) const POLL_MAX_MS: u64 = 1_000;
 
+/// The end of a look for the rows that a change is about to write. Behind an ORDER BY it takes them in one order: two
+/// changes of many rows then wait for each other, and never crosswise, which the server would end as a deadlock.
+macro_rules! locked {
+    () => {
+        " FOR UPDATE"
+    };
+}
+pub(super) use locked;
+
+/// The end of a look at a row that must stay as it is until the COMMIT. Who changes it waits, who looks too does not.
+macro_rules! kept {
+    () => {
+        " FOR SHARE"
+    };
+}
+pub(super) use kept;
+
 /// A statement of the schema in this database's words: bytes are `BYTEA`, and texts are sorted and compared by their
 /// bytes, as SQLite does, whatever the language of the database.
 pub(super) fn ddl(statement: &str) -> String {

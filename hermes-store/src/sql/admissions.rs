@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, WriteTx, map, text_in};
+use super::driver::{Backend, Conn, WriteTx, kept, map, text_in};
 use super::leases::END_TURN;
 use super::read::{admission, admission_columns, col, signed, text_in_or_null};
 use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
@@ -43,11 +43,17 @@ const TAKE_PLACE: &str = "UPDATE conversations SET revision = revision + 1, plac
 /// Inserts unless the queue is full or the one who submits is retired (S17). It looks in a statement of its own, behind the
 /// one that waited for the row: a statement of PostgreSQL sees what was there when it began, and not what was admitted
 /// while it waited.
-const INSERT: &str = "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, \
-     submitted_by, status, created_ms) SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9 \
+///
+/// It holds the row of the one who submits: a retirement waits for what is being admitted, and what comes behind it sees
+/// it. When [`LeaseStore::retire`](crate::traits::LeaseStore::retire) returns, nothing of that owner can come any more.
+const INSERT: &str = concat!(
+    "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, submitted_by, status, \
+     created_ms) SELECT $1, $2, $3, $4, $5, $6, $7, $8, 'queued', $9 \
      WHERE (SELECT COUNT(*) FROM admissions WHERE conversation_id = $2 AND status <> 'terminal') < $10 \
-     AND NOT EXISTS (SELECT 1 FROM owners WHERE id = $8 AND retired = 1) \
-     ON CONFLICT DO NOTHING";
+     AND COALESCE((SELECT retired FROM owners WHERE id = $8",
+    kept!(),
+    "), 0) = 0 ON CONFLICT DO NOTHING"
+);
 
 /// Whether an input was accepted before, or another one under its id.
 const IS_KNOWN: &str = "SELECT id FROM admissions WHERE id = $1 \

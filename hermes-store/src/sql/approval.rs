@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, Row, map, text_in};
+use super::driver::{Backend, Conn, Row, locked, map, text_in};
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word};
 use super::schema::Group;
 use super::transcript::Touch;
@@ -64,12 +64,25 @@ const OPEN: &str = concat!(
 const COUNT_OPEN: &str = "SELECT COUNT(*) FROM approvals WHERE turn_id = $1 AND state = 'open'";
 const OPEN_CALL: &str = "SELECT COUNT(*) FROM calls WHERE id = $1 AND turn_id = $2 AND state <> 'settled'";
 const BUMP: &str = "UPDATE conversations SET revision = revision + 1 WHERE id = $1 RETURNING open_turn";
-const EXPIRE: &str = "UPDATE approvals SET state = 'expired', ended_ms = $1 WHERE state = 'open' AND expires_ms <= $1";
-const WITHDRAW: &str = "UPDATE approvals SET state = 'withdrawn', ended_ms = $1, reason = $2 WHERE state = 'open' AND \
-     (NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = approvals.conversation_id AND \
+const EXPIRE: &str = concat!(
+    "UPDATE approvals SET state = 'expired', ended_ms = $1 WHERE id IN (SELECT id FROM approvals \
+     WHERE state = 'open' AND expires_ms <= $1 ORDER BY id",
+    locked!(),
+    ")"
+);
+const WITHDRAW: &str = concat!(
+    "UPDATE approvals SET state = 'withdrawn', ended_ms = $1, reason = $2 WHERE id IN (SELECT id FROM approvals \
+     WHERE state = 'open' AND (NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = approvals.conversation_id AND \
      c.open_turn = approvals.turn_id) OR NOT EXISTS (SELECT 1 FROM calls k WHERE k.id = approvals.call_id AND \
-     k.turn_id = approvals.turn_id AND k.state <> 'settled'))";
-const PRUNE: &str = "DELETE FROM approvals WHERE state <> 'open' AND ended_ms <= $1";
+     k.turn_id = approvals.turn_id AND k.state <> 'settled')) ORDER BY id",
+    locked!(),
+    ")"
+);
+const PRUNE: &str = concat!(
+    "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE state <> 'open' AND ended_ms <= $1 ORDER BY id",
+    locked!(),
+    ")"
+);
 const DELETE_OF: &str = "DELETE FROM approvals WHERE conversation_id = $1";
 
 fn approval(row: &Row) -> Result<ApprovalRecord, StoreError> {

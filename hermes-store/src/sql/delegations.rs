@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::admissions::{admit_within, by_id, create};
-use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
 use super::leases::{read_turn, take as take_conversation};
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
@@ -89,11 +89,13 @@ const SAVE: &str = "UPDATE async_delegations SET owner = $2, state = $3, result 
 const OPEN: &str = concat!("SELECT COUNT(*) FROM async_delegations WHERE parent_id = $1 AND NOT (", done!(), ")");
 const INPUT: &str = "SELECT intent, payload FROM admissions WHERE id = $1";
 const FORGET_DELIVERED: &str = concat!(
-    "DELETE FROM async_delegations WHERE parent_id = $1 AND ",
+    "DELETE FROM async_delegations WHERE id IN (SELECT id FROM async_delegations WHERE parent_id = $1 AND ",
     done!(),
     " AND id NOT IN (SELECT id FROM async_delegations WHERE parent_id = $1 AND ",
     done!(),
-    " ORDER BY ended_ms DESC, id DESC LIMIT $2)"
+    " ORDER BY ended_ms DESC, id DESC LIMIT $2) ORDER BY id",
+    locked!(),
+    ")"
 );
 const OF_CONVERSATION: &str = concat!(
     "SELECT ",
@@ -124,16 +126,21 @@ const ORPHANS: &str = "SELECT d.id, c.lease_owner, c.lease_expires_ms FROM async
 const ENDED_UNKNOWN: &str = "SELECT d.id FROM async_delegations d JOIN admissions a ON a.id = d.admission_id \
      WHERE d.state = 'unknown' AND a.status = 'terminal' ORDER BY d.id LIMIT $1";
 const FORGET_OLD: &str = concat!(
-    "DELETE FROM async_delegations WHERE id IN (SELECT id FROM async_delegations WHERE ",
+    "DELETE FROM async_delegations WHERE id IN (SELECT id FROM async_delegations WHERE id IN \
+     (SELECT id FROM async_delegations WHERE ",
     done!(),
-    " AND ended_ms <= $1 ORDER BY ended_ms, id LIMIT $2)"
+    " AND ended_ms <= $1 ORDER BY ended_ms, id LIMIT $2) ORDER BY id",
+    locked!(),
+    ")"
 );
 const GIVE_UP: &str = concat!(
     "UPDATE async_delegations SET delivery = 'dropped', claim_expires_ms = 0 WHERE id IN \
      (SELECT id FROM async_delegations WHERE ",
     free!(),
     " AND state <> 'running' AND (attempts >= $2 OR (attempts > 0 AND COALESCE(ended_ms, written_ms) <= $3)) \
-     ORDER BY id LIMIT $4) AND ",
+     ORDER BY id LIMIT $4",
+    locked!(),
+    ") AND ",
     free!(),
     " AND state <> 'running' AND (attempts >= $2 OR (attempts > 0 AND COALESCE(ended_ms, written_ms) <= $3))"
 );

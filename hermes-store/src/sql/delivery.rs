@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
 use super::inbound::take_replies;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
@@ -105,15 +105,31 @@ const BUSY: &str = "SELECT id FROM deliveries WHERE conversation_id = $1 AND sta
      ORDER BY id LIMIT 1";
 const DELETE_OF: &str = "DELETE FROM deliveries WHERE conversation_id = $1";
 
-const LOSE_OVERDUE: &str = "UPDATE deliveries SET state = 'ambiguous', lease_expires_ms = NULL, error = $2 \
-     WHERE is_open = 1 AND state = 'attempting' AND lease_expires_ms <= $1";
-const GIVE_UP: &str = "UPDATE deliveries SET state = 'abandoned', is_open = 0, not_before_ms = NULL, ended_ms = $2, \
-     error = CASE WHEN error IS NULL THEN $3 ELSE $3 || '; before that: ' || error END \
-     WHERE is_open = 1 AND state <> 'attempting' AND created_ms < $1";
-const PRUNE_OLD: &str = "DELETE FROM deliveries WHERE is_open = 0 AND ended_ms <= $1";
-const PRUNE_MANY: &str = "DELETE FROM deliveries WHERE id IN (SELECT x.id FROM (SELECT id, ROW_NUMBER() OVER \
-     (PARTITION BY conversation_id ORDER BY ended_ms DESC, id DESC) AS nth FROM deliveries WHERE is_open = 0) x \
-     WHERE x.nth > $1) AND is_open = 0";
+const LOSE_OVERDUE: &str = concat!(
+    "UPDATE deliveries SET state = 'ambiguous', lease_expires_ms = NULL, error = $2 WHERE id IN (SELECT id \
+     FROM deliveries WHERE is_open = 1 AND state = 'attempting' AND lease_expires_ms <= $1 ORDER BY id",
+    locked!(),
+    ")"
+);
+const GIVE_UP: &str = concat!(
+    "UPDATE deliveries SET state = 'abandoned', is_open = 0, not_before_ms = NULL, ended_ms = $2, \
+     error = CASE WHEN error IS NULL THEN $3 ELSE $3 || '; before that: ' || error END WHERE id IN (SELECT id \
+     FROM deliveries WHERE is_open = 1 AND state <> 'attempting' AND created_ms < $1 ORDER BY id",
+    locked!(),
+    ")"
+);
+const PRUNE_OLD: &str = concat!(
+    "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE is_open = 0 AND ended_ms <= $1 ORDER BY id",
+    locked!(),
+    ")"
+);
+const PRUNE_MANY: &str = concat!(
+    "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries WHERE id IN (SELECT x.id FROM (SELECT id, \
+     ROW_NUMBER() OVER (PARTITION BY conversation_id ORDER BY ended_ms DESC, id DESC) AS nth FROM deliveries \
+     WHERE is_open = 0) x WHERE x.nth > $1) AND is_open = 0 ORDER BY id",
+    locked!(),
+    ")"
+);
 
 fn delivery(row: &Row) -> Result<DeliveryRecord, StoreError> {
     Ok(DeliveryRecord {

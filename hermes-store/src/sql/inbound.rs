@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::admissions::{admit_within, create};
-use super::driver::{Backend, Conn, Row, map, text_in};
+use super::driver::{Backend, Conn, Row, locked, map, text_in};
 use super::leases::take;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
@@ -69,13 +69,21 @@ const RECEIPT: &str = "SELECT r.account, r.chat, r.ref_kind, r.ref_id, r.convers
      r.admission_id, COALESCE(a.seq, r.seq), COALESCE(a.status, 'terminal'), COALESCE(a.outcome, r.outcome), \
      COALESCE(a.generation, r.generation), COALESCE(a.turn_id, r.turn_id), r.digest FROM inbound_receipts r \
      LEFT JOIN admissions a ON a.id = r.admission_id WHERE r.id = $1";
-const PRUNE: &str = "DELETE FROM inbound_receipts WHERE id IN (SELECT r.id FROM inbound_receipts r \
-     LEFT JOIN admissions a ON a.id = r.admission_id LEFT JOIN turns t ON t.id = a.turn_id \
+const PRUNE: &str = concat!(
+    "DELETE FROM inbound_receipts WHERE id IN (SELECT id FROM inbound_receipts WHERE id IN (SELECT r.id \
+     FROM inbound_receipts r LEFT JOIN admissions a ON a.id = r.admission_id LEFT JOIN turns t ON t.id = a.turn_id \
      WHERE r.received_ms <= $1 AND (a.id IS NULL OR (a.status = 'terminal' AND (t.id IS NULL OR \
-     t.status <> 'running'))) ORDER BY r.received_ms, r.id LIMIT $2)";
+     t.status <> 'running'))) ORDER BY r.received_ms, r.id LIMIT $2) ORDER BY id",
+    locked!(),
+    ")"
+);
 /// What was owed for inputs that were taken back.
-const PRUNE_REPLIES: &str = "DELETE FROM replies WHERE EXISTS (SELECT 1 FROM admissions a \
-     WHERE a.id = replies.admission_id AND a.status = 'terminal' AND a.turn_id IS NULL)";
+const PRUNE_REPLIES: &str = concat!(
+    "DELETE FROM replies WHERE admission_id IN (SELECT admission_id FROM replies WHERE EXISTS (SELECT 1 FROM admissions a \
+     WHERE a.id = replies.admission_id AND a.status = 'terminal' AND a.turn_id IS NULL) ORDER BY admission_id",
+    locked!(),
+    ")"
+);
 
 /// Takes the row of a route, which puts its writers in a line; makes it when it is new.
 const TAKE_ROUTE: &str = "INSERT INTO routes (source, route_key, generation) VALUES ($1, $2, \

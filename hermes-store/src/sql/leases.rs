@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, map, text_in};
+use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, locked, map, text_in};
 use super::read::{
     admission, admission_columns, col, count, id, signed, text, text_in_or_null, text_or_null, word, word_or_null,
 };
@@ -32,13 +32,22 @@ const BEAT: &str = "INSERT INTO owners (id, host, boot_id, pid, pid_start, beat_
      VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT (id) DO UPDATE SET host = excluded.host, \
      boot_id = excluded.boot_id, pid = excluded.pid, pid_start = excluded.pid_start, beat_ms = excluded.beat_ms, \
      retired = 0";
-const PRUNE_OWNERS: &str = "DELETE FROM owners WHERE beat_ms <= $1";
+pub(super) const PRUNE_OWNERS: &str =
+    concat!("DELETE FROM owners WHERE id IN (SELECT id FROM owners WHERE beat_ms <= $1 ORDER BY id", locked!(), ")");
 const RETIRE: &str = "UPDATE owners SET retired = 1 WHERE id = $1";
-const RELEASE_ALL: &str = "UPDATE conversations SET lease_owner = NULL, freed_ms = $2, revision = revision + 1 \
-     WHERE lease_owner = $1 RETURNING id";
+const RELEASE_ALL: &str = concat!(
+    "UPDATE conversations SET lease_owner = NULL, freed_ms = $2, revision = revision + 1 \
+     WHERE id IN (SELECT id FROM conversations WHERE lease_owner = $1 ORDER BY id",
+    locked!(),
+    ") RETURNING id"
+);
 const OWNER: &str = "SELECT host, boot_id, pid, pid_start, beat_ms, retired FROM owners WHERE id = $1";
 /// No beat is from the far future: the clock went back.
-const CLAMP_BEATS: &str = "UPDATE owners SET beat_ms = $1 WHERE beat_ms > $2";
+const CLAMP_BEATS: &str = concat!(
+    "UPDATE owners SET beat_ms = $1 WHERE id IN (SELECT id FROM owners WHERE beat_ms > $2 ORDER BY id",
+    locked!(),
+    ")"
+);
 const CLAMP_LEASE: &str = "UPDATE conversations SET lease_expires_ms = $2 WHERE id = $1";
 
 const HEAD: &str = concat!(

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
+use super::leases::PRUNE_OWNERS;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
 use super::transcript::Touch;
@@ -103,9 +104,12 @@ const RECEIPTS: &str = "SELECT sequence, digest, result, recorded_ms FROM worker
 const OWNERS_AT_WORK: &str = "SELECT owner, MAX(written_ms) FROM worker_executions \
      WHERE state IN ('registered', 'running') GROUP BY owner ORDER BY owner";
 /// Asks for all of it again outside: while it waited for a row, a living owner may have adopted the worker.
-const LOSE_OF_OWNER: &str = "UPDATE worker_executions SET state = 'unknown', written_ms = $2 WHERE id IN \
-     (SELECT id FROM worker_executions WHERE owner = $1 AND state IN ('registered', 'running') ORDER BY id LIMIT $3) \
-     AND owner = $1 AND state IN ('registered', 'running') RETURNING id";
+const LOSE_OF_OWNER: &str = concat!(
+    "UPDATE worker_executions SET state = 'unknown', written_ms = $2 WHERE id IN \
+     (SELECT id FROM worker_executions WHERE owner = $1 AND state IN ('registered', 'running') ORDER BY id LIMIT $3",
+    locked!(),
+    ") AND owner = $1 AND state IN ('registered', 'running') RETURNING id"
+);
 const OLD: &str = "SELECT id FROM worker_executions WHERE state = 'terminal' AND written_ms <= $1 \
      ORDER BY written_ms, id LIMIT $2";
 const DELETE_RECEIPTS: &str = "DELETE FROM worker_receipts WHERE execution_id = $1";
@@ -128,7 +132,6 @@ const ANNOUNCE: &str = "INSERT INTO owners (id, host, boot_id, pid, pid_start, b
      boot_id = excluded.boot_id, pid = excluded.pid, pid_start = excluded.pid_start, beat_ms = excluded.beat_ms, \
      retired = 0, profile = excluded.profile, role = excluded.role, \
      started_ms = COALESCE(owners.started_ms, excluded.started_ms)";
-const PRUNE_OWNERS: &str = "DELETE FROM owners WHERE beat_ms <= $1";
 const KNOWS_OWNER: &str = "SELECT COUNT(*) FROM owners WHERE id = $1";
 const OWNERS: &str = "SELECT id, host, boot_id, pid, pid_start, beat_ms, retired, profile, role, started_ms \
      FROM owners ORDER BY beat_ms DESC, id DESC LIMIT $1";

@@ -3,12 +3,12 @@
 use hermes_store::conformance::{input, new_conversation, owner};
 use hermes_store::limits::HEARTBEAT_DEAD_MS;
 use hermes_store::{
-    AdmissionStore, AmbiguousPolicy, DeliveryClaim, DeliveryId, DeliveryRequest, DeliveryState, DeliveryStore,
-    ExecutionId, LeaseStore, NewWorker, OwnerInfo, WorkStore, WorkerKind, WorkerSecret, WorkerState,
+    AdmissionStatus, AdmissionStore, AmbiguousPolicy, DeliveryClaim, DeliveryId, DeliveryRequest, DeliveryState,
+    DeliveryStore, ExecutionId, LeaseStore, NewWorker, OwnerInfo, WorkStore, WorkerKind, WorkerSecret, WorkerState,
 };
 
 use super::support::{TestSchema, connection, run, url};
-use super::{Duration, Instant, PATIENCE, connect, far_away};
+use super::{Duration, Instant, LOOK, PATIENCE, connect, far_away};
 
 /// Returns as soon as a statement waits for a row of the schema.
 async fn somebody_waits(schema: &TestSchema) {
@@ -117,5 +117,72 @@ async fn i08_a_conversation_that_is_made_while_its_namesake_is_deleted_begins_ab
     let counters = "SELECT token, generation, seq, place FROM conversations WHERE id = 'c'";
     let counters: (i64, i64, i64, i64) = sqlx::query_as(counters).fetch_one(&mut other).await.unwrap();
     assert_eq!(counters, (50, 51, 52, 54));
+    store.close().await;
+}
+
+/// Changes of many rows take them in one order, whatever order they lie in: two of them wait for each other and never
+/// crosswise.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_rows_are_taken_in_one_order() {
+    let schema = TestSchema::new();
+    let store = connect(schema.options()).await;
+    let mut other = schema.connection().await;
+    for id in ["b", "a"] {
+        let insert = format!(
+            "INSERT INTO owners (id, host, boot_id, pid, pid_start, beat_ms, retired) VALUES ('{id}', 'h', 'b', 1, 1, 0, 0)"
+        );
+        run(&mut other, &insert).await;
+    }
+    run(&mut other, "BEGIN; SELECT id FROM owners WHERE id = 'a' FOR UPDATE").await;
+    // A beat forgets both.
+    let beat = {
+        let store = store.clone();
+        tokio::spawn(async move { store.heartbeat(&OwnerInfo::of_this_process(owner("me"))).await })
+    };
+    somebody_waits(&schema).await;
+    // It waits for the first and does not hold the second: with that in hand it would be a deadlock.
+    run(&mut other, "SELECT id FROM owners WHERE id = 'b' FOR UPDATE NOWAIT; COMMIT").await;
+    beat.await.unwrap().unwrap();
+    store.close().await;
+}
+
+/// S17: what is being admitted while its owner retires is there when the retirement returns; nothing comes behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retirement_waits_for_what_its_owner_is_admitting() {
+    let schema = TestSchema::new();
+    let store = connect(schema.options()).await;
+    store.create_and_admit(new_conversation("c"), input("c", "r", "x")).await.unwrap();
+    let me = input("c", "s", "y");
+    store.heartbeat(&OwnerInfo::of_this_process(me.submitted_by.clone())).await.unwrap();
+    // An admission under the same key, which is taken back: ours has looked at its owner, and is not in yet.
+    let mut other = schema.connection().await;
+    run(&mut other, "BEGIN").await;
+    run(
+        &mut other,
+        &format!(
+            "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, submitted_by, status, \
+             created_ms) VALUES ('other', 'c', 99, '{}', '{}', 'queue', 'x', 'o', 'queued', 1)",
+            me.principal, me.request_id
+        ),
+    )
+    .await;
+    let admit = {
+        let (store, me) = (store.clone(), me.clone());
+        tokio::spawn(async move { store.admit(me).await })
+    };
+    somebody_waits(&schema).await;
+    let retire = {
+        let (store, id) = (store.clone(), me.submitted_by.clone());
+        tokio::spawn(async move { store.retire(&id).await })
+    };
+    tokio::time::sleep(LOOK).await;
+    assert!(!retire.is_finished(), "an input of a retired owner came after its retirement");
+    run(&mut other, "ROLLBACK").await;
+    let admitted = admit.await.unwrap().unwrap();
+    retire.await.unwrap().unwrap();
+    // The input is not lost: it waits for whoever comes.
+    let record = store.admission(&admitted.receipt().admission).await.unwrap();
+    assert_eq!(record.receipt.status, AdmissionStatus::Queued);
+    assert_eq!(store.admit(input("c", "t", "z")).await.unwrap_err().code(), "HM1022");
     store.close().await;
 }
