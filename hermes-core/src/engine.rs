@@ -22,6 +22,7 @@ use hermes_tools::ToolSession;
 use crate::auxiliary::{self, Auxiliary};
 use crate::budget::Budget;
 use crate::closing::Closing;
+use crate::compress::thrash::Thrash;
 use crate::compress::{CompressionSettings, ContextEngine};
 use crate::delegate::{Children, DelegationSettings, task_of};
 use crate::end::{EndReason, Stopper, TurnError, TurnResult};
@@ -254,6 +255,8 @@ pub(crate) struct Inner {
     pub context: Arc<dyn ContextEngine>,
     pub settings: EngineSettings,
     pub windows: Windows,
+    /// Which compressions brought too little.
+    pub thrash: Thrash,
     registered: AtomicBool,
     /// When the last beat was written, by the host's clock.
     beaten_ms: AtomicI64,
@@ -475,6 +478,7 @@ impl Engine {
             context: parts.context,
             settings: parts.settings,
             windows: Windows::new(parts.windows),
+            thrash: Thrash::default(),
             registered: AtomicBool::new(false),
             beaten_ms: AtomicI64::new(i64::MIN),
             running: Mutex::new(HashMap::new()),

@@ -187,6 +187,9 @@ pub const TITLE_RETRY_MS: u64 = 2_000;
 pub const AUXILIARY_ATTEMPTS_MAX: u32 = 3;
 /// Models that such a request asks at most: the task's own, then the turn's.
 pub const AUXILIARY_ROUTES_MAX: u64 = 2;
+/// Least size of a request whose history is shortened after a pause, in tokens: below it the notes cost more than they save.
+/// Ours.
+pub const IDLE_COMPRESS_MIN_TOKENS: u64 = 20_000;
 /// Longest text that says what the notes of a compression are to be about.
 pub const FOCUS_MAX_BYTES: usize = 4_096;
 /// Window that is assumed for a model of which none is known, when a person asks for a compression: the smallest one

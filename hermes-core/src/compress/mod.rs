@@ -17,12 +17,14 @@
 //! | `summary` | what the summarising model is asked, and what counts as an answer |
 //! | `view` | the new history, and the proof that it may be committed |
 //! | `cooldown` | how long it is left alone after a failure |
+//! | `thrash` | which compressions brought too little, and when further ones wait |
 
 pub(crate) mod cooldown;
 mod engine;
 mod plan;
 mod prune;
 mod summary;
+pub(crate) mod thrash;
 mod threshold;
 pub(crate) mod view;
 
@@ -48,6 +50,9 @@ pub struct CompressionSettings {
     pub attempts_max: u32,
     /// True flags the rows of the session as compacted instead of opening a child session (`compression.in_place`).
     pub in_place: bool,
+    /// Pause in milliseconds after which a turn begins with a compression (`compression.idle_compact_after_seconds`);
+    /// `None` = never.
+    pub idle_after_ms: Option<u64>,
 }
 
 impl Default for CompressionSettings {
@@ -60,6 +65,7 @@ impl Default for CompressionSettings {
             protect_last: 20,
             attempts_max: 3,
             in_place: false,
+            idle_after_ms: None,
         }
     }
 }

@@ -21,6 +21,7 @@ use hermes_store::{
 
 use crate::auxiliary::{self, Desk, Task, Used};
 use crate::compress::cooldown::cooldown_ms;
+use crate::compress::thrash::{Pass, THRASH_WAIT_MS};
 use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
@@ -32,8 +33,18 @@ use crate::tokens::{self, Anchor, Load};
 use crate::turn::{Ending, Turn};
 use crate::watchdog::Patience;
 
+/// Why no compression is begun for a while.
+const IN_VAIN: &str = "two compressions in a row made this history hardly shorter";
+
 /// The lock outlasts what is waited for under it by as much.
 const LOCK_MARGIN_MS: u64 = 60_000;
+
+impl Trigger {
+    /// Whether a cooldown is not waited out.
+    fn is_pressing(self) -> bool {
+        matches!(self, Self::Overflow | Self::Manual)
+    }
+}
 
 /// Why a history is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +53,8 @@ pub(crate) enum Trigger {
     Threshold,
     /// A provider has refused the request as too long: a cooldown is not waited out.
     Overflow,
+    /// The conversation was quiet for long.
+    Idle,
     /// A person asked for it: a cooldown is not waited out.
     Manual,
 }
@@ -49,18 +62,22 @@ pub(crate) enum Trigger {
 impl Turn<'_> {
     /// Shortens the history when the next request would be over the threshold.
     pub(crate) async fn preflight(&mut self) -> Result<(), Ending> {
-        let Some(window) = self.window() else { return Ok(()) };
-        let Some(threshold) = self.engine.context.threshold(window, self.max_output_tokens) else { return Ok(()) };
-        // What the summarising model cannot read as a whole is shortened before it grows further.
-        let summariser = self.engine.auxiliary.of(Task::Compression);
-        let summariser = summariser.and_then(|model| self.engine.window_of(model.info()));
-        let threshold = summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window)));
+        let Some(threshold) = self.compress_threshold() else { return Ok(()) };
         while self.load() >= threshold {
             if !self.compress(Trigger::Threshold).await? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The size from which the next request is shortened; `None` for never.
+    pub(crate) fn compress_threshold(&self) -> Option<u64> {
+        let threshold = self.engine.context.threshold(self.window()?, self.max_output_tokens)?;
+        // What the summarising model cannot read as a whole is shortened before it grows further.
+        let summariser = self.engine.auxiliary.of(Task::Compression);
+        let summariser = summariser.and_then(|model| self.engine.window_of(model.info()));
+        Some(summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window))))
     }
 
     /// The model's window: what its provider last said, else what is known of it.
@@ -70,7 +87,7 @@ impl Turn<'_> {
 
     /// The size of the next request in tokens. What was counted for it is not counted again: a round costs as much in a
     /// long history as in a short one, also where the provider reports no usage.
-    fn load(&mut self) -> u64 {
+    pub(crate) fn load(&mut self) -> u64 {
         let tools = self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default();
         let Load { tokens, measured } = tokens::load(&self.system, &tools, &self.history, self.anchor);
         self.anchor = Some(Anchor { messages: self.history.len(), input: tokens, measured });
@@ -83,7 +100,11 @@ impl Turn<'_> {
         if self.compressions >= self.engine.settings.compression.attempts_max {
             return Ok(false);
         }
+        let counted = self.anchor.filter(|anchor| anchor.measured).map(|_| self.load());
         let wanted = Wanted { session, window, tokens: self.load(), trigger, focus: None };
+        if !trigger.is_pressing() && self.engine.thrash.take_block(self.fence.conversation()) {
+            return self.stop_shortening(wanted.session).await.map(|()| false);
+        }
         let mut work = Shortener {
             engine: self.engine,
             model: &self.model,
@@ -104,11 +125,40 @@ impl Turn<'_> {
         }
         let came = self.store(came)?;
         self.compressions += u32::from(!matches!(came, Came::NotNow { .. }));
+        if matches!(came, Came::Shorter { .. }) {
+            let pass = Pass { before: counted, threshold: self.compress_threshold().unwrap_or(window) };
+            self.engine.thrash.shortened(self.fence.conversation(), pass);
+        }
         match came {
             Came::Shorter { change, .. } => self.go_on_with(change).await.map(|()| true),
             // A stop that came meanwhile ends the turn with the old history.
             Came::Stopped => self.check_stop().map(|()| false),
             Came::NotNow { .. } | Came::Same { .. } => Ok(false),
+        }
+    }
+
+    /// Two compressions in a row brought too little: for a while none is tried, and that is remembered with the session.
+    async fn stop_shortening(&mut self, session: SessionId) -> Result<(), Ending> {
+        let (store, clock) = (&self.engine.store, self.engine.clock.as_ref());
+        let holder = self.engine.ids.next(IdKind::Attempt);
+        let take = TakeLock { session, holder, ttl_ms: COMPRESSION_LOCK_TTL_MS, force: false };
+        let taken = self.store(persist(clock, || store.take_compression_lock(&self.fence, take.clone())).await)?;
+        // Whoever else shortens it, or waits, has its reasons.
+        let LockOutcome::Taken(lock) = taken else { return Ok(()) };
+        let failed = store.fail_compression(&self.fence, &lock, THRASH_WAIT_MS, IN_VAIN).await;
+        self.store(failed)?;
+        let text = format!(
+            "{IN_VAIN}; for {} minutes none is begun by itself. A new session begins with an empty history.",
+            THRASH_WAIT_MS / 60_000
+        );
+        self.emit(EventKind::Notice { text });
+        Ok(())
+    }
+
+    /// A provider has counted a request: what was shortened before it was worth it or not.
+    pub(crate) fn count_shortened(&self, tokens: Option<u64>) {
+        if let Some(tokens) = tokens {
+            self.engine.thrash.counted(self.fence.conversation(), tokens);
         }
     }
 
@@ -180,7 +230,7 @@ impl Shortener<'_> {
             session: wanted.session.clone(),
             holder: self.engine.ids.next(IdKind::Attempt),
             ttl_ms: COMPRESSION_LOCK_TTL_MS.max(notes_ms(self.engine).saturating_add(LOCK_MARGIN_MS)),
-            force: wanted.trigger != Trigger::Threshold,
+            force: wanted.trigger.is_pressing(),
         };
         let clock = self.engine.clock.as_ref();
         let lock = match persist(clock, || store.take_compression_lock(self.fence, take.clone())).await? {
@@ -298,11 +348,14 @@ impl Shortener<'_> {
     }
 
     /// The history stays as it is; for a while none is tried again. That there is nothing to shorten says nothing about
-    /// a later time, when a person asked too early.
+    /// a later time, when a person or a pause asked too early.
     async fn leave(&self, lock: &CompressionLock, error: &CompactError, trigger: Trigger) -> Result<Came, StoreError> {
         let is_nothing = matches!(error, CompactError::Nothing);
         let text = error.to_string();
-        if is_nothing && trigger == Trigger::Manual {
+        if matches!(error, CompactError::Refused(_)) {
+            self.engine.thrash.refused(self.fence.conversation());
+        }
+        if is_nothing && matches!(trigger, Trigger::Manual | Trigger::Idle) {
             self.engine.store.release_compression_lock(self.fence, lock).await?;
         } else {
             let wait_ms = cooldown_ms(error, self.failures + 1);

@@ -105,6 +105,7 @@ impl Inner {
             failures: 0,
             used: Vec::new(),
         };
+        self.thrash.forget(fence.conversation());
         match work.shorten(Wanted { session, window, tokens, trigger: Trigger::Manual, focus }).await? {
             Came::Shorter { change, before, after } => {
                 Ok(Shortened { session: change.session, before, after, rows: change.rows })

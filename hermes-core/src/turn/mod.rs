@@ -14,6 +14,7 @@ mod compress;
 mod context;
 mod fallback;
 mod finalize;
+mod idle;
 mod keeper;
 mod manual;
 pub(crate) mod recover;
@@ -243,7 +244,11 @@ impl Turn<'_> {
     }
 
     async fn work(&mut self, open: Option<OpenTurn>) -> Result<Ending, Ending> {
+        let is_new = open.is_none();
         self.open_context(open).await?;
+        if is_new {
+            self.compress_when_idle().await?;
+        }
         loop {
             self.check_stop()?;
             if !self.budget.take() {

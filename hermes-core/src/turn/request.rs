@@ -61,6 +61,7 @@ impl Turn<'_> {
             let error = match attempt {
                 Ok(completion) => {
                     let silent = completion.text.trim().is_empty();
+                    self.count_shortened(completion.usage.and_then(|usage| usage.input_total()));
                     if let Some(input) = completion.usage.and_then(|usage| usage.input_total()) {
                         self.anchor = Some(Anchor { messages: request.messages.len(), input, measured: true });
                     }

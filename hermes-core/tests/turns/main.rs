@@ -36,6 +36,7 @@ mod recovery;
 mod redirect;
 mod steers;
 mod support;
+mod thrash;
 mod titles;
 mod transcript;
 mod windows;

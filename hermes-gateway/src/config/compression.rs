@@ -26,6 +26,11 @@ pub(super) fn compression(root: &View<'_>) -> Result<CompressionSettings, Config
             .positive("a whole number of at least 1")?
             .map_or(standard.attempts_max, |most| u32::try_from(most).unwrap_or(u32::MAX)),
         in_place: switch("in_place")?.unwrap_or(standard.in_place),
+        idle_after_ms: view
+            .key("idle_compact_after_seconds")
+            .seconds("a number of seconds, for example 3600; 0 is never")?
+            .map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+            .filter(|ms| *ms > 0),
     })
 }
 
@@ -57,7 +62,7 @@ mod tests {
     fn what_is_written_is_taken_and_the_rest_is_as_ever() {
         assert_eq!(read("model: m").unwrap(), CompressionSettings::default());
         let text = "compression: {enabled: false, threshold: 0.8, threshold_tokens: 90000, protect_first_n: 0, \
-                    protect_last_n: 5, max_attempts: 1, in_place: true}";
+                    protect_last_n: 5, max_attempts: 1, in_place: true, idle_compact_after_seconds: 90}";
         let want = CompressionSettings {
             enabled: false,
             threshold_percent: 80,
@@ -66,8 +71,10 @@ mod tests {
             protect_last: 5,
             attempts_max: 1,
             in_place: true,
+            idle_after_ms: Some(90_000),
         };
         assert_eq!(read(text).unwrap(), want);
+        assert_eq!(read("compression: {idle_compact_after_seconds: 0}").unwrap().idle_after_ms, None);
         assert_eq!(read("compression: {threshold: 1}").unwrap().threshold_percent, 100);
     }
 

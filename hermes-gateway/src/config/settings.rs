@@ -90,6 +90,9 @@ static SETTINGS: &[Setting] = &[
     of("compression.protect_last_n", |config| json!(config.compression.protect_last)),
     of("compression.max_attempts", |config| json!(config.compression.attempts_max)),
     of("compression.in_place", |config| json!(config.compression.in_place)),
+    of("compression.idle_compact_after_seconds", |config| {
+        seconds(config.compression.idle_after_ms.map(Duration::from_millis))
+    }),
     of("delegation.max_concurrent_children", |config| json!(config.delegation.max_concurrent_children)),
     of("delegation.max_spawn_depth", |config| json!(config.delegation.max_spawn_depth)),
     of("delegation.max_iterations", |config| json!(config.delegation.max_iterations)),

@@ -64,6 +64,7 @@ compression:
   protect_last_n: 5
   max_attempts: 2
   in_place: true
+  idle_compact_after_seconds: 90
 delegation:
   max_concurrent_children: 3
   max_spawn_depth: 2
