@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hermes_providers::{ChatMessage, ChatRequest};
+use hermes_providers::{ChatMessage, ChatRequest, Image};
 use hermes_store::{ChangeKind, SessionId, TurnId};
 
 use crate::event::EventKind;
@@ -177,7 +177,7 @@ impl Sent {
 fn of_message(message: &ChatMessage) -> u64 {
     let hash = Hash::default();
     match message {
-        ChatMessage::User { text } => hash.tag(1).text(text),
+        ChatMessage::User { text, images } => hash.tag(1).text(text).images(images),
         ChatMessage::Assistant { text, reasoning, sidecar, calls } => {
             let mut hash = hash.tag(2).text(text).text(reasoning.as_deref().unwrap_or_default());
             if let Some(sidecar) = sidecar {
@@ -185,8 +185,8 @@ fn of_message(message: &ChatMessage) -> u64 {
             }
             calls.iter().fold(hash, |hash, call| hash.tag(5).text(&call.id).text(&call.name).text(&call.arguments))
         }
-        ChatMessage::Tool { call_id, name, content, is_error } => {
-            hash.tag(3).text(call_id).text(name).text(content).tag(u64::from(*is_error))
+        ChatMessage::Tool { call_id, name, content, is_error, images } => {
+            hash.tag(3).text(call_id).text(name).text(content).tag(u64::from(*is_error)).images(images)
         }
     }
     .end()
@@ -207,6 +207,10 @@ impl Hash {
 
     fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes())
+    }
+
+    fn images(self, images: &[Image]) -> Self {
+        images.iter().fold(self, |hash, image| hash.tag(6).text(&image.media_type).bytes(&image.data))
     }
 
     /// The length goes first: two fields never look like one.
@@ -264,7 +268,7 @@ mod tests {
 
         for (index, role) in [(0, "user"), (1, "assistant"), (2, "user")] {
             let mut broken = longer.clone();
-            let (ChatMessage::User { text } | ChatMessage::Assistant { text, .. }) = &mut broken[index] else {
+            let (ChatMessage::User { text, .. } | ChatMessage::Assistant { text, .. }) = &mut broken[index] else {
                 panic!()
             };
             text.push(' ');
@@ -307,6 +311,7 @@ mod tests {
             name: name.to_owned(),
             content: content.to_owned(),
             is_error,
+            images: Vec::new(),
         };
         let all = [
             user("t"),

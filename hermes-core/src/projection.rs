@@ -75,7 +75,7 @@ pub(crate) fn text_of(row: &StoredMessage) -> Cow<'_, str> {
 
 /// A user message.
 pub(crate) fn user(text: String) -> ChatMessage {
-    ChatMessage::User { text }
+    ChatMessage::user(text)
 }
 
 /// An assistant message of a row that is being written.
@@ -95,5 +95,5 @@ pub(crate) fn assistant(row: &NewMessage, calls: Vec<ToolCall>) -> ChatMessage {
 /// The result of a call.
 pub(crate) fn tool(call_id: String, name: String, content: String, outcome: CallOutcome) -> ChatMessage {
     let is_error = outcome != CallOutcome::Ok;
-    ChatMessage::Tool { call_id, name, content, is_error }
+    ChatMessage::Tool { call_id, name, content, is_error, images: Vec::new() }
 }

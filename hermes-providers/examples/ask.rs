@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = ChatRequest {
         system: Bytes::from_static(b"You are a helpful assistant."),
         tools: Vec::new().into(),
-        messages: vec![ChatMessage::User { text: question.clone() }],
+        messages: vec![ChatMessage::user(question.clone())],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,

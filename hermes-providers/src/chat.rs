@@ -43,6 +43,15 @@ pub struct Sidecar {
     pub bytes: Bytes,
 }
 
+/// A picture, as it goes to a model that can see.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Image {
+    /// `image/png`, `image/jpeg`, `image/webp` or `image/gif`.
+    pub media_type: Arc<str>,
+    /// The file's bytes.
+    pub data: Bytes,
+}
+
 /// One message of the history.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChatMessage {
@@ -50,6 +59,8 @@ pub enum ChatMessage {
     User {
         /// Text, byte for byte as it was sent the first time.
         text: String,
+        /// Pictures, behind the text. A model that cannot see is told in words that there was one.
+        images: Vec<Image>,
     },
     /// What the model said.
     Assistant {
@@ -72,7 +83,17 @@ pub enum ChatMessage {
         content: String,
         /// True when the answer reports a failure, for wires that can say so.
         is_error: bool,
+        /// Pictures of the result, behind the text.
+        images: Vec<Image>,
     },
+}
+
+impl ChatMessage {
+    /// What the user said, in words alone.
+    #[must_use]
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::User { text: text.into(), images: Vec::new() }
+    }
 }
 
 /// What is asked of a model. Cheap to clone.

@@ -25,8 +25,8 @@ mod scripted;
 pub mod sse;
 
 pub use chat::{
-    ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, ModelInfo, Sidecar,
-    ToolCall, ToolSchema, Usage,
+    ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,
+    Sidecar, ToolCall, ToolSchema, Usage,
 };
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError};
@@ -36,8 +36,8 @@ pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks, ReasoningEcho,
-    ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
+    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

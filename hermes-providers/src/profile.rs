@@ -55,6 +55,20 @@ pub enum KeyRule {
     Optional,
 }
 
+/// The header that carries the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum AuthHeader {
+    /// `authorization: Bearer KEY`.
+    #[default]
+    Bearer,
+    /// `x-api-key: KEY`.
+    XApiKey,
+    /// `x-goog-api-key: KEY`.
+    XGoogApiKey,
+}
+
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -205,6 +219,9 @@ pub struct Profile {
     pub env_keys: Vec<String>,
     /// Whether a key is needed.
     pub key: KeyRule,
+    /// The header that carries it.
+    #[serde(default)]
+    pub auth_header: AuthHeader,
     /// Where a person gets a key or the program.
     #[serde(default)]
     pub signup_url: Option<String>,

@@ -34,14 +34,14 @@ async fn shown(world: &World, text: &str) {
 
 fn last_user(request: &ChatRequest) -> &str {
     match request.messages.last().unwrap() {
-        ChatMessage::User { text } => text,
+        ChatMessage::User { text, .. } => text,
         other => panic!("{other:?}"),
     }
 }
 
 /// How often the model was shown a text, in one request.
 fn times(request: &ChatRequest, text: &str) -> usize {
-    let shows = |message: &&ChatMessage| matches!(message, ChatMessage::User { text: is } if is.contains(text));
+    let shows = |message: &&ChatMessage| matches!(message, ChatMessage::User { text: is, .. } if is.contains(text));
     request.messages.iter().filter(shows).count()
 }
 

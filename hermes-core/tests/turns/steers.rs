@@ -23,7 +23,7 @@ fn speech(conversation: &ConversationId, intent: Intent, word: &str) -> Submissi
 
 fn shown(request: &ChatRequest, word: &str) -> usize {
     let texts = request.messages.iter().filter_map(|message| match message {
-        ChatMessage::User { text } => Some(text.matches(word).count()),
+        ChatMessage::User { text, .. } => Some(text.matches(word).count()),
         _ => None,
     });
     texts.sum()

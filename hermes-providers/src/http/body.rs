@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::chat::{Delta, DeltaStream};
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::config::Timeouts;
-use crate::mode::chat_completions::{ChatDecoder, StreamEnd};
+use crate::mode::{Decoder, StreamEnd};
 
 /// How long to wait for usage and `[DONE]` once the finish reason is known.
 const POST_FINISH_MS: u64 = 3000;
@@ -22,7 +22,7 @@ const DRAIN_BYTES: usize = 64 * 1024;
 /// A response that is being read. Dropping it closes the connection.
 pub(super) struct Reader {
     response: Response,
-    decoder: ChatDecoder,
+    decoder: Box<dyn Decoder>,
     timeouts: Timeouts,
     stream: bool,
     route: String,
@@ -48,7 +48,7 @@ enum Clock {
 impl Reader {
     pub(super) fn new(
         response: Response,
-        decoder: ChatDecoder,
+        decoder: Box<dyn Decoder>,
         timeouts: Timeouts,
         stream: bool,
         route: String,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
@@ -21,17 +20,15 @@ use crate::http::body::Reader;
 use crate::http::client::Clients;
 use crate::http::config::{HttpModelConfig, Timeouts};
 use crate::http::failure::{lost_before_answer, transport};
-use crate::mode::chat_completions::{ChatDecoder, NameMap, WireOptions, encode};
-use crate::profile::{KeyRule, Profile};
+use crate::mode::{self, DecodeContext, Encoded, NameMap, WireOptions};
+use crate::profile::{ApiMode, AuthHeader, KeyRule, Profile};
 
-/// The path of the method.
-const METHOD_PATH: &str = "chat/completions";
 /// Most bytes of an error answer that are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 /// How long an error answer may take to arrive.
 const ERROR_BODY_TIMEOUT_MS: u64 = 10_000;
 
-/// A chat-completions model over HTTP. Cheap to make: nothing is opened, read or resolved before the first request.
+/// A model over HTTP, whatever its wire. Cheap to make: nothing is opened, read or resolved before the first request.
 ///
 /// ```
 /// use hermes_providers::{ChatModel, HttpChatModel, HttpModelConfig, Profiles};
@@ -44,8 +41,10 @@ const ERROR_BODY_TIMEOUT_MS: u64 = 10_000;
 /// ```
 pub struct HttpChatModel {
     info: ModelInfo,
+    mode: ApiMode,
     wire: WireOptions,
-    url: Url,
+    /// Where requests go, without the method's path.
+    base: Url,
     headers: HeaderMap,
     key: Option<SecretString>,
     route: String,
@@ -72,7 +71,7 @@ impl HttpChatModel {
     pub fn new(config: HttpModelConfig) -> Result<Self, ProviderError> {
         let profile = config.profile;
         let base = config.base_url.as_deref().map(str::trim).filter(|base| !base.is_empty());
-        let url = method_url(&profile, base)?;
+        let base_url = base_url(&profile, base)?;
         if config.model.trim().is_empty() {
             return Err(wrong(&profile, "no model is named; set `model.default` in config.yaml or use -m"));
         }
@@ -80,8 +79,8 @@ impl HttpChatModel {
         if profile.key == KeyRule::Required && key.is_none() && base.is_none() {
             return Err(missing_key(&profile));
         }
-        let endpoint = url.origin().ascii_serialization();
-        let timeouts = if profile.local || is_near(&url) { Timeouts::local() } else { Timeouts::hosted() };
+        let endpoint = base_url.origin().ascii_serialization();
+        let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
             headers: headers(&profile, key.as_ref())?,
             wire: WireOptions {
@@ -99,7 +98,8 @@ impl HttpChatModel {
                 context_window: config.context_window,
                 max_output_tokens: config.max_output_tokens,
             },
-            url,
+            mode: profile.api_mode,
+            base: base_url,
             key,
             timeouts: config.timeouts.unwrap_or(timeouts),
             max_response_bytes: config.max_response_bytes,
@@ -111,7 +111,7 @@ impl HttpChatModel {
 
     async fn clients(&self) -> Result<&Clients, ProviderError> {
         let secure =
-            self.url.scheme() == "https" || self.proxy.as_deref().is_some_and(|proxy| proxy.starts_with("https"));
+            self.base.scheme() == "https" || self.proxy.as_deref().is_some_and(|proxy| proxy.starts_with("https"));
         let (connect, proxy) = (self.timeouts.connect, self.proxy.clone());
         let build = || async move {
             if !secure {
@@ -128,16 +128,16 @@ impl HttpChatModel {
 
     /// One request until the head of its response; once more on a new connection when a kept one turned out to be
     /// closed and nothing was answered (case W9).
-    async fn send(&self, body: Bytes, first_byte: Duration, started: Instant) -> Result<Response, ProviderError> {
+    async fn send(&self, encoded: &Encoded, first_byte: Duration, started: Instant) -> Result<Response, ProviderError> {
         let clients = self.clients().await?;
         let limit = first_byte.min(self.timeouts.total);
         let work = async {
             let warm = self.warm.load(Ordering::Relaxed);
-            match self.post(&clients.pooled, body.clone()).await {
+            match self.post(&clients.pooled, encoded).await {
                 Err(error) if warm && lost_before_answer(&error) => {
                     tracing::debug!(route = %self.route, "a kept connection was closed; once more on a new one");
                     let client = clients.fresh()?;
-                    self.post(&client, body).await.map_err(|error| self.lost(error))
+                    self.post(&client, encoded).await.map_err(|error| self.lost(error))
                 }
                 other => other.map_err(|error| self.lost(error)),
             }
@@ -152,8 +152,26 @@ impl HttpChatModel {
         }
     }
 
-    async fn post(&self, client: &Client, body: Bytes) -> Result<Response, reqwest::Error> {
-        client.post(self.url.clone()).headers(self.headers.clone()).body(body).send().await
+    async fn post(&self, client: &Client, encoded: &Encoded) -> Result<Response, reqwest::Error> {
+        let mut request = client.post(self.url(encoded)).headers(self.headers.clone());
+        request = request.header(ACCEPT, encoded.accept);
+        for (name, value) in &encoded.headers {
+            request = request.header(*name, value);
+        }
+        request.body(encoded.body.clone()).send().await
+    }
+
+    /// Where this request goes. A base URL that names the method already is taken as it is.
+    fn url(&self, encoded: &Encoded) -> Url {
+        let mut url = self.base.clone();
+        let path = url.path().trim_end_matches('/').to_owned();
+        if !path.ends_with(&encoded.path) {
+            url.set_path(&format!("{path}/{}", encoded.path));
+        }
+        if !encoded.query.is_empty() {
+            url.set_query(Some(encoded.query));
+        }
+        url
     }
 
     fn lost(&self, error: reqwest::Error) -> ProviderError {
@@ -179,7 +197,7 @@ impl HttpChatModel {
         if status.is_redirection() {
             let host = |url: &Url| url.host_str().unwrap_or_default().to_owned();
             let location = response.headers().get("location").and_then(|value| value.to_str().ok());
-            let target = location.and_then(|to| self.url.join(to).ok()).map(|url| host(&url)).unwrap_or_default();
+            let target = location.and_then(|to| self.base.join(to).ok()).map(|url| host(&url)).unwrap_or_default();
             let what = format!(
                 "{} redirects to `{target}`, where the key is not sent; put the right address into `base_url`",
                 self.info.endpoint
@@ -223,18 +241,24 @@ impl ChatModel for HttpChatModel {
 
     async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError> {
         let started = Instant::now();
-        let body = encode(request, &self.wire);
+        let encoded = mode::encode(self.mode, request, &self.wire)?;
         let first_byte = if request.stream { self.timeouts.first_byte } else { self.timeouts.whole };
-        let response = self.send(body, first_byte, started).await?;
+        let response = self.send(&encoded, first_byte, started).await?;
         self.warm.store(true, Ordering::Relaxed);
         if !response.status().is_success() {
             return Err(self.refused(response).await);
         }
-        let names = NameMap::new(&request.tools);
-        let issuer = Arc::clone(&self.wire.issuer);
-        let secrets = self.key.clone().into_iter().collect();
-        let decoder =
-            ChatDecoder::new(names, issuer, self.route.clone(), request.stream, self.aggregator).with_secrets(secrets);
+        let decoder = mode::decoder(
+            self.mode,
+            DecodeContext {
+                names: NameMap::new(&request.tools),
+                issuer: Arc::clone(&self.wire.issuer),
+                route: self.route.clone(),
+                aggregator: self.aggregator,
+                stream: request.stream,
+                secrets: self.key.clone().into_iter().collect(),
+            },
+        );
         let route = self.route.clone();
         let reader =
             Reader::new(response, decoder, self.timeouts, request.stream, route, self.max_response_bytes, started);
@@ -254,7 +278,7 @@ fn missing_key(profile: &Profile) -> ProviderError {
     wrong(profile, &format!("no API key; set {names} in .env{from}, or name another model with -m or model.default"))
 }
 
-fn method_url(profile: &Profile, base: Option<&str>) -> Result<Url, ProviderError> {
+fn base_url(profile: &Profile, base: Option<&str>) -> Result<Url, ProviderError> {
     let base = base.unwrap_or(&profile.base_url);
     if base.is_empty() {
         return Err(wrong(profile, "no address; set `model.base_url` in config.yaml, e.g. http://127.0.0.1:8080/v1"));
@@ -268,17 +292,12 @@ fn method_url(profile: &Profile, base: Option<&str>) -> Result<Url, ProviderErro
         return Err(wrong(profile, "`base_url` must not hold a user name or password; give the key as `api_key`"));
     }
     url.set_fragment(None);
-    let path = url.path().trim_end_matches('/').to_owned();
-    if !path.ends_with(METHOD_PATH) {
-        url.set_path(&format!("{path}/{METHOD_PATH}"));
-    }
     Ok(url)
 }
 
 fn headers(profile: &Profile, key: Option<&SecretString>) -> Result<HeaderMap, ProviderError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
     for (name, value) in &profile.headers {
         let parsed = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
         let Some((name, value)) = parsed else {
@@ -287,10 +306,16 @@ fn headers(profile: &Profile, key: Option<&SecretString>) -> Result<HeaderMap, P
         headers.insert(name, value);
     }
     if let Some(key) = key {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret().trim()))
+        let key = key.expose_secret().trim();
+        let (name, text) = match profile.auth_header {
+            AuthHeader::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
+            AuthHeader::XApiKey => (HeaderName::from_static("x-api-key"), key.to_owned()),
+            AuthHeader::XGoogApiKey => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
+        };
+        let mut value = HeaderValue::from_str(&text)
             .map_err(|_| wrong(profile, "the API key holds a character that no key has; copy it once more"))?;
         value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
+        headers.insert(name, value);
     }
     Ok(headers)
 }

@@ -15,7 +15,7 @@ fn request(tools: &[&str], text: &str) -> ChatRequest {
     ChatRequest {
         system: Bytes::new(),
         tools: tools.iter().map(schema).collect::<Vec<_>>().into(),
-        messages: vec![ChatMessage::User { text: text.into() }],
+        messages: vec![ChatMessage::user(text)],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,
@@ -64,6 +64,7 @@ fn go_on(request: &mut ChatRequest, done: &Completion, results: &[(&str, bool)])
             name: call.name.clone(),
             content: (*content).to_owned(),
             is_error: *is_error,
+            images: Vec::new(),
         });
     }
 }
@@ -145,7 +146,7 @@ async fn the_next_message_is_a_new_request() {
     let mut request = request(&ALL, "run: a");
     let done = ask(&request).await;
     go_on(&mut request, &done, &[(r#"{"output":"x","exit_code":0}"#, false)]);
-    request.messages.push(ChatMessage::User { text: "run: b".into() });
+    request.messages.push(ChatMessage::user("run: b"));
     let done = ask(&request).await;
     assert_eq!(done.calls[0].id.as_deref(), Some("practice_2"));
 }

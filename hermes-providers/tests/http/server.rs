@@ -190,7 +190,7 @@ pub(crate) fn request() -> ChatRequest {
     ChatRequest {
         system: Bytes::from_static(b"sys"),
         tools: Vec::new().into(),
-        messages: vec![ChatMessage::User { text: "hi".into() }],
+        messages: vec![ChatMessage::user("hi")],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,

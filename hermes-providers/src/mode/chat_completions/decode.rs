@@ -1,64 +1,30 @@
 //! The bytes of an answer to deltas, in any split.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::chat::{Completion, Delta, Finish, Sidecar, Usage};
-use crate::classify::{Failure, advice, classify, redact};
 use crate::error::{ErrorClass, ProviderError};
 use crate::json::{integer, string};
+use crate::mode::body::{Body, Rest};
 use crate::mode::chat_completions::frame::{CallPart, Choice, Chunk, FunctionPart, Message, content, items, read};
-use crate::mode::chat_completions::names::NameMap;
 use crate::mode::chat_completions::slots::{Fragment, Slots};
 use crate::mode::chat_completions::usage;
-use crate::sse::{Frame, SseDecoder};
-
-/// Largest whole (not streamed) body.
-pub const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
-/// What is kept of a body that is neither events nor JSON, to quote it.
-const MAX_QUOTE_BYTES: usize = 16 * 1024;
+use crate::mode::context::DecodeContext;
+use crate::mode::{Decoder, StreamEnd};
+use crate::sse::Frame;
 
 /// The payload that ends a stream.
 const DONE: &str = "[DONE]";
 
-/// How the bytes ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamEnd {
-    /// In order: the server closed the body.
-    Closed,
-    /// The connection broke, or waiting was given up.
-    Broken,
-}
-
-/// What the body turned out to be.
-#[derive(Debug)]
-enum Body {
-    /// No byte that tells yet.
-    Unknown(Vec<u8>),
-    Events(SseDecoder),
-    /// One JSON document, although events were asked for or not (B17).
-    Json(Vec<u8>),
-    /// A web page or other text.
-    Text(Vec<u8>),
-}
-
-/// Push decoder of one answer: [`push`](Self::push) bytes until it yields [`Delta::Done`], or [`finish`](Self::finish).
+/// Decodes one answer.
 #[derive(Debug)]
 pub struct ChatDecoder {
     body: Body,
-    names: NameMap,
-    issuer: Arc<str>,
-    route: String,
-    aggregator: bool,
-    /// Texts that no error may show, should a server echo them.
-    secrets: Vec<SecretString>,
-    /// False: no delta before the completion.
-    stream: bool,
+    context: DecodeContext,
     text: String,
     reasoning: String,
     details: Details,
@@ -76,19 +42,58 @@ pub struct ChatDecoder {
     progress: u64,
 }
 
+impl Decoder for ChatDecoder {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        if self.done {
+            return Ok(());
+        }
+        let mut frames = Vec::new();
+        let fed = self.body.push(bytes, &mut frames);
+        for frame in frames {
+            self.frame(&frame, out)?;
+            if self.end_seen {
+                out.push(self.complete()?);
+                return Ok(());
+            }
+        }
+        fed.map_err(|limit| self.context.error(ErrorClass::Limit, &limit))
+    }
+
+    fn finish(&mut self, end: StreamEnd, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        if self.done {
+            return Ok(());
+        }
+        self.broken = end == StreamEnd::Broken;
+        match self.body.finish() {
+            Rest::Nothing => {}
+            Rest::Frame(frame) => self.last_frame(&frame, end, out)?,
+            Rest::Json(body) => self.whole_body(&body, out)?,
+            Rest::Text(body) => {
+                let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
+                let what = format!("the answer is no chat completion: {said}");
+                return Err(self.context.error(ErrorClass::BadResponse, &what));
+            }
+        }
+        out.push(self.complete()?);
+        Ok(())
+    }
+
+    fn is_finished(&self) -> bool {
+        self.done || self.finish.is_some()
+    }
+
+    fn progress(&self) -> u64 {
+        self.progress
+    }
+}
+
 impl ChatDecoder {
-    /// A decoder for the answer to one request. `names` is the map of the request's tools, `issuer` our own name for
-    /// opaque state, `route` provider and model for messages.
+    /// A decoder for the answer to one request.
     #[must_use]
-    pub fn new(names: NameMap, issuer: Arc<str>, route: impl Into<String>, stream: bool, aggregator: bool) -> Self {
+    pub fn new(context: DecodeContext) -> Self {
         Self {
-            body: Body::Unknown(Vec::new()),
-            names,
-            issuer,
-            route: route.into(),
-            aggregator,
-            secrets: Vec::new(),
-            stream,
+            body: Body::default(),
+            context,
             text: String::new(),
             reasoning: String::new(),
             details: Details::default(),
@@ -104,101 +109,6 @@ impl ChatDecoder {
         }
     }
 
-    /// Keeps these out of errors.
-    #[must_use]
-    pub fn with_secrets(mut self, secrets: Vec<SecretString>) -> Self {
-        self.secrets = secrets;
-        self
-    }
-
-    /// Takes more bytes and adds what they mean to `out`, [`Delta::Done`] last when the answer says itself that it has
-    /// ended. What came before an error is in `out` too.
-    ///
-    /// # Errors
-    /// [`ProviderError`] for an error frame, a broken frame or an exceeded limit; the decoder is of no use afterwards.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ProviderError> {
-        if self.done {
-            return Ok(());
-        }
-        match &mut self.body {
-            Body::Unknown(head) => {
-                head.extend_from_slice(bytes);
-                let head = std::mem::take(head);
-                match kind_of(&head) {
-                    None => self.body = Body::Unknown(head),
-                    Some(kind) => {
-                        self.body = kind;
-                        return self.push(&head, out);
-                    }
-                }
-            }
-            Body::Events(events) => {
-                let mut frames = Vec::new();
-                let fed = events.push(bytes, &mut frames);
-                for frame in frames {
-                    self.frame(&frame, out)?;
-                    if self.end_seen {
-                        out.push(self.complete()?);
-                        return Ok(());
-                    }
-                }
-                fed.map_err(|limit| self.error(ErrorClass::Limit, &limit.to_string()))?;
-            }
-            Body::Json(body) => {
-                if body.len() + bytes.len() > MAX_BODY_BYTES {
-                    return Err(
-                        self.error(ErrorClass::Limit, &format!("the answer is larger than {MAX_BODY_BYTES} bytes"))
-                    );
-                }
-                body.extend_from_slice(bytes);
-            }
-            Body::Text(body) => {
-                let room = MAX_QUOTE_BYTES.saturating_sub(body.len());
-                body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            }
-        }
-        Ok(())
-    }
-
-    /// The bytes have ended: adds what is left, the completion last. Nothing when [`Delta::Done`] was given before.
-    ///
-    /// # Errors
-    /// [`ProviderError`] of class `Incomplete` for an answer without its end, `EmptyResponse` for nothing at all, or
-    /// what [`push`](Self::push) may give.
-    pub fn finish(&mut self, end: StreamEnd, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
-        if self.done {
-            return Ok(());
-        }
-        self.broken = end == StreamEnd::Broken;
-        match std::mem::replace(&mut self.body, Body::Unknown(Vec::new())) {
-            Body::Unknown(_) => {}
-            Body::Events(events) => {
-                if let Some(frame) = events.finish() {
-                    self.last_frame(&frame, end, out)?;
-                }
-            }
-            Body::Json(body) => self.whole_body(&body, out)?,
-            Body::Text(body) => {
-                let said = self.clean(&crate::classify::ErrorBody::parse(&body).message);
-                return Err(self.error(ErrorClass::BadResponse, &format!("the answer is no chat completion: {said}")));
-            }
-        }
-        out.push(self.complete()?);
-        Ok(())
-    }
-
-    /// True when the provider said why the model stopped: whatever is missing now is only usage and `[DONE]`.
-    #[must_use]
-    pub fn is_finished(&self) -> bool {
-        self.done || self.finish.is_some()
-    }
-
-    /// Grows whenever the answer changes. Comments, pings and empty chunks leave it alone.
-    #[must_use]
-    pub fn progress(&self) -> u64 {
-        self.progress
-    }
-
     fn frame(&mut self, frame: &Frame, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let text = String::from_utf8_lossy(&frame.data);
         let text = text.trim();
@@ -206,7 +116,7 @@ impl ChatDecoder {
             return Ok(());
         }
         if frame.event == "error" {
-            return Err(self.classified(text));
+            return Err(self.context.classified(text));
         }
         if let Some(chunk) = parse_chunk(text) {
             return self.chunk(&chunk, text, out);
@@ -218,8 +128,10 @@ impl ChatDecoder {
         if text.lines().count() > 1 && text.lines().all(is_payload) {
             return text.lines().try_for_each(|line| self.payload(line, out));
         }
-        let said = self.clean(text);
-        Err(self.error(ErrorClass::BadResponse, &format!("the stream holds something that is not JSON: {said}")))
+        let said = self.context.clean(text);
+        Err(self
+            .context
+            .error(ErrorClass::BadResponse, &format!("the stream holds something that is not JSON: {said}")))
     }
 
     /// `[DONE]` or one chunk; nothing counts after the end.
@@ -260,11 +172,13 @@ impl ChatDecoder {
             document = first.get();
         }
         let Some(chunk) = parse_chunk(document) else {
-            return Err(self.error(ErrorClass::Incomplete, "the answer ended before it was whole"));
+            return Err(self.context.error(ErrorClass::Incomplete, "the answer ended before it was whole"));
         };
         if !chunk.is_error() && chunk.choices.is_none() {
-            let said = self.clean(document);
-            return Err(self.error(ErrorClass::BadResponse, &format!("the answer is no chat completion: {said}")));
+            let said = self.context.clean(document);
+            return Err(self
+                .context
+                .error(ErrorClass::BadResponse, &format!("the answer is no chat completion: {said}")));
         }
         self.end_seen = true;
         self.chunk(&chunk, document, out)
@@ -275,7 +189,7 @@ impl ChatDecoder {
         let choice: Choice<'_> = read(choices.first().copied());
         let finish = choice.finish_reason.and_then(finish_of);
         if chunk.is_error() || choice.error.is_some() || finish.as_deref() == Some("error") {
-            return Err(self.classified(text));
+            return Err(self.context.classified(text));
         }
         if self.served_model.is_none() {
             self.served_model = chunk.model.and_then(string).filter(|model| !model.is_empty());
@@ -338,11 +252,11 @@ impl ChatDecoder {
 
     fn call(&mut self, fragment: Fragment, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let Ok(change) = self.slots.add(fragment) else {
-            return Err(self.error(ErrorClass::Limit, "the answer holds too many tool calls"));
+            return Err(self.context.error(ErrorClass::Limit, "the answer holds too many tool calls"));
         };
         if let Some(wire) = change.started {
             self.progress += 1;
-            let name = self.names.real(&wire).to_owned();
+            let name = self.context.names.real(&wire).to_owned();
             self.emit(out, Delta::CallStarted { index: change.at, name });
         }
         if change.bytes > 0 {
@@ -353,7 +267,7 @@ impl ChatDecoder {
     }
 
     fn emit(&self, out: &mut Vec<Delta>, delta: Delta) {
-        if self.stream {
+        if self.context.stream {
             out.push(delta);
         }
     }
@@ -367,18 +281,18 @@ impl ChatDecoder {
         let stated = self.finish.take();
         if stated.is_none() {
             if nothing && !self.broken {
-                return Err(self.error(ErrorClass::EmptyResponse, "the answer was empty"));
+                return Err(self.context.error(ErrorClass::EmptyResponse, "the answer was empty"));
             }
             if !explicit || !self.slots.all_whole() {
-                return Err(self.error(ErrorClass::Incomplete, "the stream ended before the answer did"));
+                return Err(self.context.error(ErrorClass::Incomplete, "the stream ended before the answer did"));
             }
         }
         let finish_missing = stated.is_none();
         let cut = stated == Some(Finish::Length);
         let ended = matches!(stated, Some(Finish::Stop | Finish::ToolCalls));
-        let calls = std::mem::take(&mut self.slots).finish(&self.names, ended, cut);
+        let calls = std::mem::take(&mut self.slots).finish(&self.context.names, ended, cut);
         let Ok(calls) = calls else {
-            return Err(self.error(ErrorClass::BadResponse, "the answer holds a tool call without a name"));
+            return Err(self.context.error(ErrorClass::BadResponse, "the answer holds a tool call without a name"));
         };
         // Many servers say "stop" when they mean that the calls are complete.
         let finish = match stated.unwrap_or(Finish::Stop) {
@@ -389,40 +303,13 @@ impl ChatDecoder {
         Ok(Delta::Done(Box::new(Completion {
             text: std::mem::take(&mut self.text),
             reasoning: (!reasoning.is_empty()).then_some(reasoning),
-            sidecar: self.details.sidecar(&self.issuer),
+            sidecar: self.details.sidecar(&self.context.issuer),
             calls,
             finish,
             finish_missing,
             usage: self.usage,
             served_model: self.served_model.take(),
         })))
-    }
-
-    fn error(&self, class: ErrorClass, what: &str) -> ProviderError {
-        let who = if self.route.is_empty() { "the provider" } else { &self.route };
-        let mut error = ProviderError::new(class, format!("{who}: {what}. {}", advice(class)));
-        error.route.clone_from(&self.route);
-        error
-    }
-
-    fn clean(&self, text: &str) -> String {
-        let secrets: Vec<&str> = self.secrets.iter().map(ExposeSecret::expose_secret).collect();
-        redact(text, &secrets)
-    }
-
-    /// An error inside a 200 is classed like an error answer (B7, B8).
-    fn classified(&self, frame: &str) -> ProviderError {
-        let secrets: Vec<&str> = self.secrets.iter().map(ExposeSecret::expose_secret).collect();
-        classify(&Failure {
-            status: None,
-            headers: &|_| None,
-            body: frame.as_bytes(),
-            aggregator: self.aggregator,
-            // Only dates in headers need the time, and a frame has none.
-            now: SystemTime::UNIX_EPOCH,
-            route: &self.route,
-            secrets: &secrets,
-        })
     }
 }
 
@@ -434,20 +321,6 @@ fn function_fragment(function: &FunctionPart<'_>) -> Fragment {
         // Some servers send the arguments as an object: its bytes are the arguments.
         arguments: function.arguments.map(|raw| string(raw).unwrap_or_else(|| raw.get().to_owned())),
     }
-}
-
-/// What kind of body begins like this; `None` when it cannot be said yet.
-fn kind_of(head: &[u8]) -> Option<Body> {
-    const BOM: &[u8] = b"\xef\xbb\xbf";
-    if head.len() < BOM.len() && BOM.starts_with(head) {
-        return None;
-    }
-    let first = head.strip_prefix(BOM).unwrap_or(head).iter().find(|byte| !byte.is_ascii_whitespace())?;
-    Some(match first {
-        b'{' | b'[' => Body::Json(Vec::new()),
-        b'<' => Body::Text(Vec::new()),
-        _ => Body::Events(SseDecoder::new()),
-    })
 }
 
 /// True for `[DONE]` and for a chunk.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::chat::{CompletedCall, ToolSchema};
+use crate::mode::NameMap;
 use proptest::prelude::*;
 
 /// Deltas joined as far as a reader cannot tell them apart, and the end.
@@ -14,9 +15,13 @@ struct Answer {
     end: Result<Completion, (ErrorClass, String)>,
 }
 
+fn context(names: NameMap, route: &str, stream: bool) -> DecodeContext {
+    DecodeContext { names, issuer: "me".into(), route: route.to_owned(), stream, ..DecodeContext::default() }
+}
+
 fn decode(chunks: &[&[u8]], end: StreamEnd) -> Answer {
     let tools = [ToolSchema { name: "a b".into(), description: String::new(), parameters: Value::Null }];
-    let mut decoder = ChatDecoder::new(NameMap::new(&tools), "me".into(), "test/m", true, false);
+    let mut decoder = ChatDecoder::new(context(NameMap::new(&tools), "test/m", true));
     let mut deltas = Vec::new();
     let fed = chunks.iter().try_for_each(|chunk| decoder.push(chunk, &mut deltas));
     let fed = fed.and_then(|()| decoder.finish(end, &mut deltas));
@@ -118,7 +123,7 @@ fn b02_line_ends_blanks_and_a_byte_order_mark_change_nothing() {
 
 #[test]
 fn b03_comments_and_empty_frames_are_no_progress() {
-    let mut decoder = ChatDecoder::new(NameMap::default(), "me".into(), "", true, false);
+    let mut decoder = ChatDecoder::new(context(NameMap::default(), "", true));
     let mut out = Vec::new();
     decoder.push(b": OPENROUTER PROCESSING\n\ndata:\n\ndata: \n\nevent: ping\ndata: {}\n\n", &mut out).unwrap();
     decoder.push(events(&[&delta(r#"{"role":"assistant","content":""}"#)]).as_bytes(), &mut out).unwrap();
@@ -306,7 +311,7 @@ fn b17_a_whole_json_body_is_an_answer() {
 
 #[test]
 fn a_request_without_streaming_has_no_delta_before_the_end() {
-    let mut decoder = ChatDecoder::new(NameMap::default(), "me".into(), "", false, false);
+    let mut decoder = ChatDecoder::new(context(NameMap::default(), "", false));
     let mut out = Vec::new();
     decoder.push(br#"{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}"#, &mut out).unwrap();
     decoder.finish(StreamEnd::Closed, &mut out).unwrap();

@@ -3,32 +3,20 @@
 //! The keys have a fixed order and `messages` is the last one. So the body of a request without its closing `]}` is a
 //! byte prefix of the body of the next request of the same conversation, which is what prompt caches live on (I18).
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::chat::{ChatMessage, ChatRequest, Sidecar, ToolCall};
-use crate::mode::chat_completions::names::{NameMap, wire_id};
+use crate::chat::{ChatMessage, ChatRequest, Image, Sidecar, ToolCall};
+use crate::mode::names::{NameMap, wire_id};
+use crate::mode::writer::{Writer, data_url};
+use crate::mode::{Encoded, WireOptions};
 use crate::profile::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole};
 
 /// Efforts from weak to strong. A wanted effort that a provider lacks becomes the next weaker one that it has.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 /// Sent where a provider insists on reasoning that is not known.
 const REASONING_PAD: &str = " ";
-
-/// What the encoder must know beside the request.
-#[derive(Debug, Clone)]
-pub struct WireOptions {
-    /// The model's name at the provider.
-    pub model: String,
-    /// Our name as an issuer of opaque state: wire, provider, server and model. Only a sidecar with exactly this issuer
-    /// is replayed.
-    pub issuer: Arc<str>,
-    /// How the provider differs.
-    pub quirks: Quirks,
-}
 
 /// The members of an assistant message that are opaque to us. The sidecar's bytes are one JSON object of them.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -37,16 +25,29 @@ pub(super) struct Opaque<'a> {
     pub(super) reasoning_details: Option<&'a RawValue>,
 }
 
-/// The body of `request`. Pure: the same values give the same bytes.
+/// The path of the method.
+const PATH: &str = "chat/completions";
+
+/// The request for this wire. Pure: the same values give the same bytes.
 #[must_use]
-pub fn encode(request: &ChatRequest, options: &WireOptions) -> Bytes {
+pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
+    Encoded {
+        path: PATH.to_owned(),
+        query: "",
+        headers: Vec::new(),
+        accept: "text/event-stream, application/json",
+        body: body(request, options),
+    }
+}
+
+fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     let names = NameMap::new(&request.tools);
-    let mut out = Writer { out: Vec::with_capacity(size_hint(request)), options, names: &names };
+    let mut out = Document { out: Writer::with_capacity(size_hint(request)), options, names: &names };
     out.head(request);
     out.raw(",\"messages\":[");
     out.messages(request);
     out.raw("]}");
-    Bytes::from(out.out)
+    out.out.finish()
 }
 
 /// A guess that saves most reallocations of a large body.
@@ -65,31 +66,23 @@ fn size_hint(request: &ChatRequest) -> usize {
     text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 64 + 1024
 }
 
-struct Writer<'a> {
-    out: Vec<u8>,
+struct Document<'a> {
+    out: Writer,
     options: &'a WireOptions,
     names: &'a NameMap,
 }
 
-impl Writer<'_> {
+impl Document<'_> {
     fn raw(&mut self, text: &str) {
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.raw(text);
     }
 
-    /// Writes a value as JSON. Strings and `Value`s cannot fail and a `Vec` takes everything, so there is no error.
     fn json<T: Serialize + ?Sized>(&mut self, value: &T) {
-        let before = self.out.len();
-        if serde_json::to_writer(&mut self.out, value).is_err() {
-            self.out.truncate(before);
-            self.raw("null");
-        }
+        self.out.json(value);
     }
 
     fn member<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
-        self.raw(",\"");
-        self.raw(key);
-        self.raw("\":");
-        self.json(value);
+        self.out.member(key, value);
     }
 
     fn head(&mut self, request: &ChatRequest) {
@@ -175,9 +168,9 @@ impl Writer<'_> {
 
     fn message(&mut self, message: &ChatMessage) {
         match message {
-            ChatMessage::User { text, .. } => {
+            ChatMessage::User { text, images } => {
                 self.raw("{\"role\":\"user\",\"content\":");
-                self.json(text);
+                self.content(text, images);
             }
             ChatMessage::Assistant { text, reasoning, sidecar, calls, .. } => {
                 self.raw("{\"role\":\"assistant\",\"content\":");
@@ -200,6 +193,22 @@ impl Writer<'_> {
             }
         }
         self.raw("}");
+    }
+
+    /// Text alone is a string: every server knows that.
+    fn content(&mut self, text: &str, images: &[Image]) {
+        if images.is_empty() {
+            return self.json(text);
+        }
+        self.raw("[{\"type\":\"text\",\"text\":");
+        self.json(text);
+        self.raw("}");
+        for image in images {
+            self.raw(",{\"type\":\"image_url\",\"image_url\":{\"url\":");
+            self.json(&data_url(image));
+            self.raw("}}");
+        }
+        self.raw("]");
     }
 
     fn reasoning(&mut self, reasoning: Option<&str>, has_calls: bool) {
@@ -295,7 +304,7 @@ mod tests {
     }
 
     fn user(text: &str) -> ChatMessage {
-        ChatMessage::User { text: text.into() }
+        ChatMessage::user(text)
     }
 
     fn call(id: &str, name: &str, arguments: &str) -> ChatMessage {
@@ -308,11 +317,17 @@ mod tests {
     }
 
     fn result(id: &str) -> ChatMessage {
-        ChatMessage::Tool { call_id: id.into(), name: "t".into(), content: "ok\u{0}".into(), is_error: false }
+        ChatMessage::Tool {
+            call_id: id.into(),
+            name: "t".into(),
+            content: "ok\u{0}".into(),
+            is_error: false,
+            images: Vec::new(),
+        }
     }
 
     fn body(request: &ChatRequest, profile: &str) -> Value {
-        serde_json::from_slice(&encode(request, &options(profile))).unwrap()
+        serde_json::from_slice(&encode(request, &options(profile)).body).unwrap()
     }
 
     #[test]
@@ -328,7 +343,7 @@ mod tests {
             let mut before: Option<Bytes> = None;
             for message in &history {
                 all.messages.push(message.clone());
-                let now = encode(&all, &options(profile));
+                let now = encode(&all, &options(profile)).body;
                 if let Some(before) = before {
                     let prefix = before.strip_suffix(b"]}").unwrap();
                     assert!(now.starts_with(prefix), "{profile}");
@@ -345,7 +360,7 @@ mod tests {
         full.temperature = Some(0.7);
         full.max_output_tokens = Some(9);
         full.reasoning_effort = Some("high".into());
-        let text = String::from_utf8(encode(&full, &options("custom")).to_vec()).unwrap();
+        let text = String::from_utf8(encode(&full, &options("custom")).body.to_vec()).unwrap();
         assert_eq!(
             text,
             r#"{"model":"m","stream":true,"stream_options":{"include_usage":true},"temperature":0.7,"max_tokens":9,"#
@@ -407,7 +422,7 @@ mod tests {
     fn i19_i21_a_sidecar_goes_back_byte_for_byte_and_to_its_issuer_only() {
         let text = |issuer: &str| {
             let request = request(vec![user("x"), thinking(None, issuer)]);
-            String::from_utf8(encode(&request, &options("openrouter")).to_vec()).unwrap()
+            String::from_utf8(encode(&request, &options("openrouter")).body.to_vec()).unwrap()
         };
         assert!(text("chat_completions/x/m").contains(r#""reasoning_details":[ {"n":1.0,"s":"\u00e9"} ]"#));
         assert!(!text("chat_completions/y/m").contains("reasoning_details"));

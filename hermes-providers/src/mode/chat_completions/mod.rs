@@ -3,10 +3,8 @@
 mod decode;
 mod encode;
 mod frame;
-mod names;
 mod slots;
 mod usage;
 
-pub use decode::{ChatDecoder, MAX_BODY_BYTES, StreamEnd};
-pub use encode::{WireOptions, encode};
-pub use names::{MAX_TOOL_NAME_BYTES, NameMap};
+pub use decode::ChatDecoder;
+pub use encode::encode;

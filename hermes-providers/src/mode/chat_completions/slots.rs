@@ -5,7 +5,7 @@
 
 use crate::chat::CompletedCall;
 use crate::json::is_whole_json;
-use crate::mode::chat_completions::names::NameMap;
+use crate::mode::names::NameMap;
 
 /// Most calls of one answer. More than a model ever meant to make, few enough for memory.
 pub(super) const MAX_CALLS: usize = 1024;

@@ -89,7 +89,7 @@ fn hashed_name(real: &str, salt: &str) -> String {
 }
 
 /// The id of a call as this provider accepts it. The call and its result get the same one.
-pub(super) fn wire_id(id: &str, rule: ToolIds) -> Cow<'_, str> {
+pub(crate) fn wire_id(id: &str, rule: ToolIds) -> Cow<'_, str> {
     match rule {
         ToolIds::Max40 if id.len() > MAX_CALL_ID_BYTES => {
             let mut cut = MAX_CALL_ID_BYTES - HASH_SUFFIX_BYTES;
