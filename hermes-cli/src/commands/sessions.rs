@@ -169,7 +169,7 @@ enum What {
         #[arg(value_name = "ID|TITLE")]
         name: String,
     },
-    /// Take the last undo back, when nothing was written since
+    /// Take the last undo back, when nothing was written since (a retry that was answered cannot be taken back)
     Redo {
         /// An id, the beginning of one, or a title
         #[arg(value_name = "ID|TITLE")]
