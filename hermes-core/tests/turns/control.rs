@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use hermes_core::testing::{Fault, FaultStore};
-use hermes_core::{ChildState, ChildStop, DelegationSettings, EndReason, Engine, EngineError, EngineParts, EventKind};
+use hermes_core::{
+    ChildState, ChildStop, Clock as _, DelegationSettings, EndReason, Engine, EngineError, EngineParts, EventKind,
+};
+use hermes_store::limits::WORK_SWEEP_MS;
 use hermes_store::{
-    ConversationId, DelegationState, DelegationStore as _, MessageKind, ResultDelivery, SessionStore as _, Store,
-    StoreError, View,
+    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationState, DelegationStore as _, MessageKind,
+    ResultDelivery, SessionStore as _, Store, StoreError, View,
 };
 use hermes_tools::ReplaySafety;
 use serde_json::{Value, json};
@@ -160,6 +163,25 @@ async fn a_child_that_waits_for_its_turn_is_taken_back() {
         assert!(news(&world, &second).await[0].contains("taken back before it began"));
         assert!(world.rows(&child.conversation, View::Display).await.is_empty(), "nothing of it was done");
         assert_eq!(engine.children(&first).await.unwrap()[0].state, ChildState::Running);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_person_says_to_a_child_that_is_over_is_not_taken_for_a_leftover() {
+    let world = World::new();
+    let model = Family::new([background(json!({"goal": "say it"}))]);
+    let engine = Engine::new(parts(&world, &model));
+    beside(&engine, async {
+        let parent = ask(&engine, None, "go").await.conversation;
+        let child = brought(&world, &parent, 1).await[0].child.clone();
+        let receipt = engine.submit(submission(Some(&child), "r2", "and then?")).await.unwrap().receipt().clone();
+        let begun = world.clock.now_ms();
+        let looks = i64::try_from(WORK_SWEEP_MS).unwrap() * 3;
+        until(async || world.clock.now_ms() > begun + looks).await;
+        let status = world.store.admission(&receipt.admission).await.unwrap().receipt.status;
+        assert_eq!(status, AdmissionStatus::Queued, "it waits for whoever runs it");
+        assert_eq!(engine.run_until(&child, &receipt.admission).await.unwrap().reason, EndReason::Answered);
     })
     .await;
 }
