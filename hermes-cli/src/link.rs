@@ -82,6 +82,9 @@ impl Link {
     pub(crate) async fn find_exactly(&self, name: &str) -> Result<ConversationSummary, RpcError> {
         let params = SessionResolveParams { last: false, name: Some(name.to_owned()), exact: true };
         let found = request!(self, Request::SessionResolve(params), Response::SessionResolved(found) => found)?;
+        if let Some(note) = found.note {
+            eprintln!("note: {}", crate::text::harmless(&note));
+        }
         Ok(found.session)
     }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, PromptSubmitParams, Request, Response, SessionRefParams, SessionUndoParams, TurnWaitParams,
+    ConversationSummary, PromptSubmitParams, PromptSubmitResponse, Request, Response, SessionRefParams, TurnWaitParams,
 };
 
 use crate::args::{PickArgs, SessionArgs};
@@ -142,6 +142,15 @@ async fn talk(context: &Context, session: &SessionArgs, plan: Plan) -> Result<Ex
     result
 }
 
+/// The wait for the end of an input that was accepted.
+fn followed(submitted: PromptSubmitResponse) -> Followed {
+    let receipt = submitted.receipt;
+    Followed {
+        conversation: receipt.conversation,
+        wait: Request::TurnWait(TurnWaitParams { admission: receipt.admission }),
+    }
+}
+
 /// The text, with what stdin holds put behind it.
 async fn whole_text(text: Option<String>, reads_stdin: bool) -> Result<String, Fault> {
     let text = text.unwrap_or_default();
@@ -229,30 +238,17 @@ impl Room<'_> {
             intent: None,
         };
         let submitted = request!(self.link, Request::PromptSubmit(params), Response::Submitted(done) => done)?;
-        let receipt = submitted.receipt;
-        Ok(Followed {
-            conversation: receipt.conversation,
-            wait: Request::TurnWait(TurnWaitParams { admission: receipt.admission }),
-        })
+        Ok(followed(submitted))
     }
 
-    /// Undoes the last input of a session and hands its text in again. What was undone is kept: `redo` brings it back
-    /// until something is written, so an input that is not accepted is back at once.
+    /// Undoes the last input of a session and hands its text in again: both, or neither.
     ///
     /// # Errors
-    /// When there is nothing to undo, or the text is not accepted.
+    /// When there is nothing to undo, or the text is not accepted; everything is as it was then.
     pub(crate) async fn retry(&self, session: &ConversationSummary) -> Result<Followed, Fault> {
-        let conversation = session.id.clone();
-        let undo = Request::SessionUndo(SessionUndoParams { conversation: conversation.clone(), turns: 1 });
-        let undone = request!(self.link, undo, Response::Undone(done) => done)?;
-        match self.submit(Some(session), &undone.text).await {
-            Ok(followed) => Ok(followed),
-            Err(refused) => {
-                let redo = Request::SessionRedo(SessionRefParams { conversation });
-                request!(self.link, redo, Response::Redone { .. } => ())?;
-                Err(refused)
-            }
-        }
+        let retry = Request::SessionRetry(SessionRefParams { conversation: session.id.clone() });
+        let submitted = request!(self.link, retry, Response::Submitted(done) => done)?;
+        Ok(followed(submitted))
     }
 
     /// Goes on with what a crash left.

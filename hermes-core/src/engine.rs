@@ -5,7 +5,7 @@
 //! Whatever is known of a conversation stands in the store, so another engine over the same store, in another process or
 //! after a crash, goes on where this one stopped.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -594,8 +594,9 @@ impl Engine {
 
     /// Stops every turn that this engine runs.
     pub fn interrupt_all(&self, stopper: Stopper, how: Interrupt) {
-        let signals: Vec<StopSignal> = lock(&self.inner.running).values().cloned().collect();
-        for signal in signals {
+        // In the order of their ids: a simulation is the same twice.
+        let signals: BTreeMap<_, _> = lock(&self.inner.running).clone().into_iter().collect();
+        for signal in signals.into_values() {
             signal.stop(Cause::Asked(stopper), how);
         }
     }

@@ -47,6 +47,17 @@ async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport,
     let failed = |error: StoreError| store_error(&error);
     let path = given(params);
     let store = parts.store().await?;
+    if let Some(open) = parts.store_file()
+        && is_same_file(&path, &open).await
+    {
+        return Err(store_error(&StoreError::Invalid {
+            detail: format!(
+                "{} is the store that is in use: all that is in it is here already. To keep a copy: `hermes store backup \
+                 FILE`; to go back to one: `hermes store restore FILE --yes`",
+                path.display()
+            ),
+        }));
+    }
     let store = store.as_ref();
     if is_text(&path).await {
         let export = JsonlStore::open(&path).await.map_err(failed)?;
@@ -60,6 +71,14 @@ async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport,
     let report = python.import_into(store, parts.profile(), &mut |_| {}).await;
     python.close().await;
     report.map_err(failed)
+}
+
+/// Whether two paths lead to one file, by whatever names.
+async fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (tokio::fs::canonicalize(one).await, tokio::fs::canonicalize(other).await) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
 }
 
 /// Whether a path leads to a file that is no SQLite database.

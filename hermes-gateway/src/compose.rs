@@ -15,7 +15,9 @@ use hermes_providers::{
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
-use hermes_store::{CallId, ClaimPolicy, ConversationId, HostClock, IdSource, OwnerInfo, Store, UuidIds};
+use hermes_store::{
+    CallId, ClaimPolicy, Clock as _, ConversationId, HostClock, IdSource, OwnerInfo, Store, StoreError, UuidIds,
+};
 use hermes_tools::builtin::end_leftovers;
 use hermes_tools::{
     ApprovalMode, ApprovalPolicy, Executor, ExecutorLimits, PolicyConfig, Presence, SessionConfig,
@@ -31,6 +33,7 @@ use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope
 use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
+use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
@@ -212,7 +215,7 @@ impl Parts {
         self.scope.ensure_home().map_err(|error| wrong(error.code(), error.to_string()))?;
         if let Some(StoreUrl::Postgres(url)) = &self.config.store_url {
             let store = PostgresStore::connect(PostgresOptions::new(url.expose_secret())).await;
-            return Ok(Arc::new(store.map_err(|error| store_error(&error))?));
+            return Ok(Arc::new(store.map_err(|error| self.not_connected(&error))?));
         }
         let path = self.store_file().unwrap_or_else(|| self.scope.database());
         let mut options = SqliteOptions::new(path, Arc::new(HostClock::new()));
@@ -222,6 +225,15 @@ impl Parts {
         };
         let store = SqliteStore::open(options).await.map_err(|error| store_error(&error))?;
         Ok(Arc::new(store))
+    }
+
+    /// An error of the first connection, with where the server's address is set. Later ones find a server that was there.
+    fn not_connected(&self, error: &StoreError) -> RpcError {
+        let mut told = store_error(error);
+        if matches!(error, StoreError::Unavailable { .. } | StoreError::Invalid { .. }) {
+            told.message.push_str(&self.config.where_store_url());
+        }
+        told
     }
 
     pub(crate) fn engine_if_built(&self) -> Option<Engine> {
@@ -487,7 +499,13 @@ impl Parts {
 
     pub(crate) async fn doctor(&self) -> Vec<Check> {
         let store = self.store().await.map(|_| ());
-        doctor::checks(&self.scope, &self.config, (&self.choice, &self.fallbacks()), &store, &self.working_directory())
+        let (choice, cwd) = (&self.choice, self.working_directory());
+        let mut checks = doctor::checks(&self.scope, &self.config, (choice, &self.fallbacks()), &store, &cwd);
+        if let Some(file) = self.store_file() {
+            let look = tokio::task::spawn_blocking(move || hermes_store::sqlite::leftovers(&file));
+            checks.extend(leftovers::checks(&look.await.unwrap_or_default(), HostClock::new().now_ms()));
+        }
+        checks
     }
 
     /// Ends what was opened.

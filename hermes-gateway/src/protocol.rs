@@ -52,6 +52,9 @@ pub enum Request {
     /// Undoes the last turns. Nothing is deleted.
     #[serde(rename = "session/undo")]
     SessionUndo(SessionUndoParams),
+    /// Undoes the last input and hands it in again: both, or neither. Answered when it is durable.
+    #[serde(rename = "session/retry")]
+    SessionRetry(SessionRefParams),
     /// Takes the last undo back, when nothing was written since.
     #[serde(rename = "session/redo")]
     SessionRedo(SessionRefParams),
@@ -188,7 +191,7 @@ pub enum Response {
     Restored(RestoreReport),
     /// Of `store/vacuum`.
     Vacuumed(VacuumOutcome),
-    /// Of `prompt/submit`.
+    /// Of `prompt/submit` and `session/retry`.
     Submitted(PromptSubmitResponse),
     /// Of `turn/wait` and `turn/resume`.
     Turn(Option<Box<TurnResult>>),

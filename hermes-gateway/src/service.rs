@@ -17,7 +17,7 @@ use crate::protocol::{
     PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, SessionEventsResponse,
     TurnWaitParams,
 };
-use crate::{care, sessions};
+use crate::{care, retry, sessions};
 
 /// What a finished piece of work leaves for those who wait for it.
 type Outcome = Result<TurnResult, RpcError>;
@@ -130,6 +130,7 @@ impl Caller {
         let shared = &self.shared;
         match request {
             Request::PromptSubmit(params) => shared.clone().submit(params).await.map(Response::Submitted),
+            Request::SessionRetry(params) => shared.clone().retry(params.conversation).await.map(Response::Submitted),
             Request::TurnWait(params) => shared.wait(params).await,
             Request::TurnInterrupt(params) => {
                 let running = shared.interrupt(&params.conversation).await?;
@@ -194,7 +195,7 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn submit(self: Arc<Self>, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
+    fn refuse_when_closing(&self) -> Result<(), RpcError> {
         if self.tasks.is_closed() {
             return Err(RpcError {
                 code: "HM0201".to_owned(),
@@ -202,7 +203,40 @@ impl Shared {
                 usage: false,
             });
         }
+        Ok(())
+    }
+
+    async fn submit(self: Arc<Self>, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
+        self.refuse_when_closing()?;
         let engine = self.parts.engine().await?;
+        if let Some(conversation) = &params.conversation {
+            retry::mend(&self.parts, engine.store().as_ref(), conversation).await;
+        }
+        let admitted = self.admit(&engine, params).await?;
+        self.work_on(engine, &admitted.receipt);
+        Ok(admitted)
+    }
+
+    /// Undoes the last input of a session and hands it in again, under one lease: nobody writes between the two, and
+    /// nobody begins to work before the lease is free.
+    async fn retry(self: Arc<Self>, conversation: ConversationId) -> Result<PromptSubmitResponse, RpcError> {
+        self.refuse_when_closing()?;
+        // What cannot be sent again is not undone.
+        let engine = self.parts.engine().await?;
+        let undone = retry::Undone::of(&self.parts, &conversation).await?;
+        let params = PromptSubmitParams {
+            conversation: Some(conversation),
+            request_id: None,
+            text: undone.text.clone(),
+            intent: None,
+        };
+        let admitted = self.admit(&engine, params).await;
+        let admitted = undone.settle(engine.store().as_ref(), admitted).await?;
+        self.work_on(engine, &admitted.receipt);
+        Ok(admitted)
+    }
+
+    async fn admit(&self, engine: &Engine, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
         let submission = Submission {
             conversation: params.conversation,
             principal: self.parts.principal(),
@@ -213,7 +247,6 @@ impl Shared {
         let outcome = engine.submit(submission).await.map_err(|error| engine_error(&error))?;
         let receipt = outcome.receipt().clone();
         let replayed = matches!(outcome, hermes_store::AdmitOutcome::Replayed(_));
-        self.work_on(engine, &receipt);
         Ok(PromptSubmitResponse { receipt, replayed })
     }
 

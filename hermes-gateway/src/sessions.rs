@@ -2,7 +2,7 @@
 
 use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
-    ChangeKind, ChangeStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId,
+    ChangeId, ChangeKind, ChangeStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId,
     ConversationSummary, Fence, FlagChange, IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved,
     ResolvedBy, Rewind, SearchQuery, Store, StoreError, StoredMessage, TitleSource, UuidIds, View, ViewMark,
 };
@@ -12,6 +12,7 @@ use crate::protocol::{
     Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse,
     SessionShowParams, SessionShowResponse, SessionUndoResponse,
 };
+use crate::retry;
 use crate::service::store_error;
 
 /// Conversations in a list when the client names no number.
@@ -29,7 +30,10 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
     let profile = parts.profile();
     let failed = |error: StoreError| store_error(&error);
     match request {
-        Request::SessionResolve(params) => resolve(store.as_ref(), profile, params).await,
+        Request::SessionResolve(params) => {
+            let found = resolve(store.as_ref(), profile, params).await?;
+            whole(parts, store.as_ref(), found).await.map(Response::SessionResolved)
+        }
         Request::SessionList(params) => {
             let limit = if params.limit == 0 { LIST_DEFAULT } else { params.limit };
             let filter = ConversationFilter {
@@ -83,7 +87,8 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
         }
         Request::SessionUndo(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;
-            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns).await;
+            let ids: &dyn IdSource = &UuidIds;
+            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns, ids.change()).await;
             store.release(&fence).await.map_err(failed)?;
             done.map(Response::Undone).map_err(failed)
         }
@@ -142,7 +147,7 @@ fn not_found(name: &str) -> RpcError {
 }
 
 /// A lease for one edit. A conversation with a turn at work is not edited under it.
-async fn edit(parts: &Parts, store: &dyn Store, conversation: &ConversationId) -> Result<Fence, RpcError> {
+pub(crate) async fn edit(parts: &Parts, store: &dyn Store, conversation: &ConversationId) -> Result<Fence, RpcError> {
     let owner = parts.owner().await?;
     store.heartbeat(owner).await.map_err(|error| store_error(&error))?;
     let ids: &dyn IdSource = &UuidIds;
@@ -168,10 +173,29 @@ async fn edit(parts: &Parts, store: &dyn Store, conversation: &ConversationId) -
     }
 }
 
+/// What was found, with what a retry that was killed had undone taken back.
+async fn whole(
+    parts: &Parts,
+    store: &dyn Store,
+    found: SessionResolveResponse,
+) -> Result<SessionResolveResponse, RpcError> {
+    let SessionResolveResponse { session, note } = found;
+    if !retry::mend(parts, store, &session.id).await {
+        return Ok(SessionResolveResponse { session, note });
+    }
+    let session = store.conversation(&session.id).await.map_err(|error| store_error(&error))?;
+    let told = note.into_iter().chain([retry::MENDED.to_owned()]).collect::<Vec<_>>().join("; ");
+    Ok(SessionResolveResponse { session, note: Some(told) })
+}
+
 /// Finds a conversation: the last one, or by id, unique beginning of an id, or title.
-async fn resolve(store: &dyn Store, profile: &str, params: SessionResolveParams) -> Result<Response, RpcError> {
+async fn resolve(
+    store: &dyn Store,
+    profile: &str,
+    params: SessionResolveParams,
+) -> Result<SessionResolveResponse, RpcError> {
     let failed = |error: StoreError| store_error(&error);
-    let answer = |session, note| Ok(Response::SessionResolved(SessionResolveResponse { session, note }));
+    let answer = |session, note| Ok(SessionResolveResponse { session, note });
     let Some(name) = params.name else {
         let filter = ConversationFilter { limit: 1, ..of_profile(profile) };
         let last = store.conversations(filter).await.map_err(failed)?.pop();
@@ -218,11 +242,12 @@ fn ambiguous(name: &str, found: &[ConversationSummary]) -> RpcError {
 }
 
 /// What is undone or done again needs the rows as they are now.
-async fn undo(
+pub(crate) async fn undo(
     store: &dyn Store,
     fence: &Fence,
     conversation: &ConversationId,
     turns: usize,
+    id: ChangeId,
 ) -> Result<SessionUndoResponse, StoreError> {
     let summary = store.conversation(conversation).await?;
     let nothing = || StoreError::Invalid { detail: "there is nothing that could be undone".to_owned() };
@@ -243,8 +268,7 @@ async fn undo(
         _ => StoreError::Invalid { detail: format!("there are fewer than {turns} inputs that could be undone") },
     })?;
     let text = from.content.clone();
-    let ids: &dyn IdSource = &UuidIds;
-    let rewind = Rewind { id: ids.change(), mark: ViewMark::of(tip, &rows), from: from.id.clone() };
+    let rewind = Rewind { id, mark: ViewMark::of(tip, &rows), from: from.id.clone() };
     let change = store.rewind(fence, rewind).await?;
     Ok(SessionUndoResponse { rows: change.rows, text })
 }
@@ -256,7 +280,16 @@ async fn redo(store: &dyn Store, fence: &Fence, conversation: &ConversationId) -
     let last = last.filter(|change| change.kind == ChangeKind::Rewind);
     let last =
         last.ok_or_else(|| StoreError::Invalid { detail: "there is no undo that could be taken back".to_owned() })?;
-    store.restore(fence, &last.id).await.map(|change| change.rows)
+    match store.restore(fence, &last.id).await {
+        Ok(change) => Ok(change.rows),
+        Err(StoreError::Stale { .. }) if retry::is_undo_of_a_retry(last) => Err(StoreError::Invalid {
+            detail:
+                "the last undo was that of a retry, whose input was sent again: the first answer cannot be brought \
+                     back behind the new one. `hermes sessions undo` takes the new one away"
+                    .to_owned(),
+        }),
+        Err(error) => Err(error),
+    }
 }
 
 async fn show(store: &dyn Store, params: SessionShowParams) -> Result<Response, RpcError> {

@@ -48,6 +48,7 @@ pub const METHODS: &[&str] = &[
     "session/rename",
     "session/flags",
     "session/undo",
+    "session/retry",
     "session/redo",
     "session/compress",
     "session/children",

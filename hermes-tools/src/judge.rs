@@ -45,6 +45,18 @@ pub enum Ruling {
     Escalate,
 }
 
+impl Ruling {
+    /// As it is written where machines read it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+            Self::Escalate => "escalate",
+        }
+    }
+}
+
 /// A ruling, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {

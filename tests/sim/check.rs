@@ -8,6 +8,7 @@ use hermes_store::{
     AdmissionOutcome, AdmissionRecord, AdmissionStatus, CallOutcome, ConversationId, Intent, Role, StoredMessage,
 };
 
+use crate::family;
 use crate::parts::bytes_of;
 use crate::world::World;
 
@@ -50,6 +51,7 @@ pub(crate) async fn at_rest(world: &World, results: &[TurnResult], what: &str) {
     conversation_at_rest(world, world.conversation(), &admissions, what).await;
     requests_extend_each_other(world, what);
     effects_are_in_a_transcript(world, what).await;
+    family::at_rest(world, what).await;
 }
 
 /// What holds of each conversation, whatever other ones there are and how many nodes worked on it.
@@ -116,7 +118,8 @@ fn every_call_has_one_result(rows: &[StoredMessage], what: &str) {
 fn effects_happen_once(world: &World, rows: &[StoredMessage], what: &str) {
     let effects = world.effects.lock().unwrap();
     for row in rows {
-        let Some(call) = &row.answers else { continue };
+        // What comes of tasks that are given away is looked at in `family.rs`.
+        let Some(call) = row.answers.as_ref().filter(|call| call.name != "delegate_task") else { continue };
         let times = effects.iter().filter(|effect| *effect == call.call.as_str()).count();
         if call.replay == hermes_store::ReplaySafety::Once {
             assert!(times <= 1, "{what}: {} happened {times} times", call.call);
@@ -138,7 +141,7 @@ fn effects_happen_once(world: &World, rows: &[StoredMessage], what: &str) {
 /// (f) Whatever happened in the world is told in a transcript.
 pub(crate) async fn effects_are_in_a_transcript(world: &World, what: &str) {
     let mut known = HashSet::new();
-    for conversation in world.conversations.iter() {
+    for conversation in &world.everybody().await {
         let rows = world.rows(conversation).await;
         known.extend(rows.into_iter().filter_map(|row| row.answers.map(|call| call.call.as_str().to_owned())));
     }
@@ -150,7 +153,10 @@ pub(crate) async fn effects_are_in_a_transcript(world: &World, what: &str) {
 /// A process that slept between the announcement of a call and its effect cannot be kept from the effect. Whoever took
 /// over has told that nobody knows it, and it happens once.
 pub(crate) async fn late_effects_are_told(world: &World, before: usize, what: &str) {
-    let rows = world.rows(world.conversation()).await;
+    let mut rows = Vec::new();
+    for conversation in &world.everybody().await {
+        rows.extend(world.rows(conversation).await);
+    }
     for effect in &world.effects.lock().unwrap()[before..] {
         let call = rows.iter().filter_map(|row| row.answers.as_ref()).find(|call| call.call.as_str() == effect);
         let call = call.unwrap_or_else(|| panic!("{what}: the late effect {effect} is in no transcript"));
@@ -164,8 +170,9 @@ pub(crate) async fn late_effects_are_told(world: &World, before: usize, what: &s
 /// many of them as there were compressions.
 fn requests_extend_each_other(world: &World, what: &str) {
     let requests = world.requests.lock().unwrap();
-    for pair in requests.windows(2) {
-        let ((_, before), (_, after)) = (&pair[0], &pair[1]);
+    let mut last = BTreeMap::new();
+    for (_, after) in requests.iter() {
+        let Some(before) = last.insert(&after.cache_key, after) else { continue };
         assert_eq!(before.tools, after.tools, "{what}");
         if notes(before) != notes(after) {
             assert!(notes(after).is_some(), "{what}: the notes are gone");

@@ -14,6 +14,7 @@ use hermes_tools::ReplaySafety;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::check;
+use crate::family;
 use crate::model::{Summary, submission};
 use crate::schedule::{Board, NodeId, Schedule};
 use crate::seeds;
@@ -29,6 +30,8 @@ const PATIENCE_S: u64 = 20;
 const SLOW_MS: u64 = 9_000;
 /// How long a node waits for something to do before it looks again, in milliseconds.
 const IDLE_MS: u64 = 20_000;
+/// A world that is not at rest so long after everybody has said what they wanted hangs.
+const MINUTES_MAX: u32 = 1_000;
 /// Orders that wait for a node.
 const INBOX_MAX: usize = 64;
 
@@ -103,6 +106,8 @@ impl Crowd {
         for conversation in self.world.conversations.iter() {
             self.board.spawn(id, serve(node.clone(), conversation.clone()));
         }
+        let host = node.clone();
+        self.board.spawn(id, async move { host.look_after().await });
         let crowd = self.clone();
         // Nothing of the node may keep its death from being noticed.
         self.board.spawn(0, async move {
@@ -168,7 +173,8 @@ impl Crowd {
                 }
                 Wish::Cancel => {
                     if let Some(admission) = last.take() {
-                        let done = self.world.store.cancel(&admission).await;
+                        let Some(node) = self.pick() else { continue };
+                        let done = node.node.engine.cancel(&admission).await;
                         self.tell(format!("{name} cancels {admission}: {}", done.is_ok()));
                     }
                 }
@@ -216,10 +222,15 @@ impl Crowd {
             self.world.clock.sleep(1_000).await;
         }
         let mut quiet = 0;
-        while quiet < 3 {
+        for minute in 0.. {
             self.world.clock.sleep(60_000).await;
             let nobody_sleeps = self.state.lock().unwrap().nodes.iter().all(|node| !node.asleep);
-            quiet = if nobody_sleeps && self.nothing_waits().await { quiet + 1 } else { 0 };
+            let waits = self.what_waits().await;
+            assert!(minute < MINUTES_MAX, "what waits is not worked on: {waits:#?}");
+            quiet = if nobody_sleeps && waits.is_empty() { quiet + 1 } else { 0 };
+            if quiet == 3 {
+                break;
+            }
         }
         self.board.end();
     }
@@ -240,13 +251,14 @@ impl Crowd {
         });
     }
 
-    async fn nothing_waits(&self) -> bool {
+    /// Inputs and tasks that are not over.
+    async fn what_waits(&self) -> Vec<String> {
+        let mut waits = family::open(self.world.store.as_ref(), &self.world.conversations).await;
         for conversation in self.world.conversations.iter() {
-            if !self.world.store.queue(conversation).await.unwrap().is_empty() {
-                return false;
-            }
+            let queue = self.world.store.queue(conversation).await.unwrap();
+            waits.extend(queue.iter().map(|record| format!("{record:?}")));
         }
-        true
+        waits
     }
 
     /// All checkers, and that each accepted input was heard once.
@@ -267,6 +279,7 @@ impl Crowd {
         self.nobody_alive_was_robbed(what);
         check::requests_of_all_nodes_agree(&self.world, what);
         check::effects_are_in_a_transcript(&self.world, what).await;
+        family::at_rest(&self.world, what).await;
     }
 }
 
@@ -274,7 +287,12 @@ impl Crowd {
     /// (I10) An owner loses a conversation when it sleeps for longer than a heart may stand still, or to a robber.
     fn nobody_alive_was_robbed(&self, what: &str) {
         let trace = self.world.trace.lock().unwrap();
-        let count = |word: &str| trace.iter().filter(|line| line.contains(word)).count();
+        // Children lose theirs with their parents.
+        let is_root = |line: &str| {
+            let of = line.split(": ").nth(1);
+            of.is_some_and(|of| CONVERSATIONS.contains(&of)) && !line.contains(": Child {")
+        };
+        let count = |word: &str| trace.iter().filter(|line| line.contains(word) && is_root(line)).count();
         let sleeps = self.state.lock().unwrap().long_sleeps * CONVERSATIONS.len();
         let (lost, robbed) = (count("reason: LeaseLost"), count("is robbed"));
         assert!(lost <= sleeps + robbed, "{what}: {lost} leases were lost, {robbed} robbed, {sleeps} slept away");
@@ -319,7 +337,12 @@ fn plan(rng: &mut fastrand::Rng, texts: &mut Vec<&'static str>) -> Plan {
                 kind => {
                     let text: &'static str = format!("client {client} says {number}").leak();
                     texts.push(text);
-                    Wish::Send(if kind < 6 { Intent::Steer } else { Intent::Queue }, text)
+                    let intent = match kind {
+                        ..6 => Intent::Steer,
+                        6 => Intent::Redirect,
+                        _ => Intent::Queue,
+                    };
+                    Wish::Send(intent, text)
                 }
             };
             wishes.push((rng.u64(0..30_000), wish));
@@ -339,12 +362,12 @@ fn plan(rng: &mut fastrand::Rng, texts: &mut Vec<&'static str>) -> Plan {
 }
 
 fn scenario(rng: &mut fastrand::Rng, texts: &[&'static str]) -> Scenario {
-    let texts = texts.iter().chain(&seeds::SENT);
-    let script: Vec<_> = texts.map(|text| (*text, seeds::script(rng))).collect();
+    let delegates = seeds::depth(rng);
+    let script = seeds::scripts(rng, texts.iter().chain(&seeds::SENT).copied(), delegates);
     Scenario {
         name: "a crowd",
         inputs: &[],
-        script: script.leak(),
+        script,
         settings: seeds::settings(rng),
         replay: one(rng, &[ReplaySafety::Once, ReplaySafety::Once, ReplaySafety::Idempotent]),
         stride: 1,
@@ -352,6 +375,7 @@ fn scenario(rng: &mut fastrand::Rng, texts: &[&'static str]) -> Scenario {
         summary: one(rng, &[Summary::Notes, Summary::Notes, Summary::Cut, Summary::Fails(ErrorClass::ServerError)]),
         fallback: rng.u8(..4) == 0,
         held: false,
+        delegates,
         rest_ms: 0,
         ends: &[],
     }

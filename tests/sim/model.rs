@@ -13,6 +13,7 @@ use hermes_providers::{
 };
 use hermes_store::{ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, Intent, Store, TurnId};
 
+use crate::family::{NEWS, NEWS_INPUT};
 use crate::parts::breathe;
 use crate::world::Dead;
 
@@ -28,6 +29,8 @@ pub(crate) enum Meanwhile {
     Send(&'static str),
     /// Somebody stops the turn.
     Stop(Interrupt),
+    /// Somebody stops the turns of the conversations that people began.
+    StopParent(Interrupt),
     /// The program is told to end.
     Shutdown,
     /// Nothing; the model takes this long (milliseconds).
@@ -113,6 +116,8 @@ impl Step {
     }
 }
 
+/// What is said to news of a child where the script does not say it.
+const NOTED: &[Step] = &[Step::say(Say::Text("noted"))];
 /// How long a model that is redirected says nothing, in milliseconds: longer than a redirect needs to be noticed.
 const REDIRECTED_MS: u64 = 60_000;
 /// How often somebody who acts while a request is under way sends what failed.
@@ -140,6 +145,8 @@ pub(crate) struct Hands {
     pub(crate) clock: Arc<dyn Clock>,
     /// What happened.
     pub(crate) trace: Arc<Mutex<Vec<String>>>,
+    /// The conversations that people began.
+    pub(crate) roots: Arc<[ConversationId]>,
 }
 
 impl Hands {
@@ -151,6 +158,12 @@ impl Hands {
             Meanwhile::Send(text) => Some((text, Intent::Queue)),
             Meanwhile::Stop(how) => {
                 engine.interrupt(conversation, Stopper::User, how);
+                None
+            }
+            Meanwhile::StopParent(how) => {
+                for root in self.roots.iter() {
+                    engine.interrupt(root, Stopper::User, how);
+                }
                 None
             }
             Meanwhile::Shutdown => {
@@ -235,10 +248,18 @@ pub(crate) struct Model {
 
 impl Model {
     /// The input that is worked on, and how often the model has spoken since.
-    fn place(&self, request: &ChatRequest) -> (&'static str, &'static [Step], usize) {
+    fn place(&self, request: &ChatRequest) -> (String, &'static [Step], usize) {
         let found = request.messages.iter().enumerate().rev().find_map(|(at, message)| match message {
+            ChatMessage::User { text, .. } if text.contains(NEWS) => {
+                let steps =
+                    self.script.iter().find(|(input, _)| *input == NEWS_INPUT).map_or(NOTED, |(_, steps)| *steps);
+                // Which child it is: two results in one conversation are two inputs.
+                let child = text.rsplit("\nConversation: ").next().and_then(|rest| rest.lines().next());
+                Some((at, format!("{NEWS_INPUT} {}", child.unwrap_or_default()), steps))
+            }
             ChatMessage::User { text, .. } => {
-                self.script.iter().find(|(input, _)| is_input(text, input)).map(|(input, steps)| (at, *input, *steps))
+                let found = self.script.iter().find(|(input, _)| is_input(text, input));
+                found.map(|(input, steps)| (at, (*input).to_owned(), *steps))
             }
             _ => None,
         });

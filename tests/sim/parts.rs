@@ -12,6 +12,8 @@ use hermes_tools::{
     Authorized, Call, CallOutcome, CallReport, Concurrency, PathUse, ReplaySafety, Risk, Tool, ToolContext, ToolSpec,
 };
 
+use crate::family;
+
 /// Lets everything else run once.
 pub(crate) async fn breathe() {
     let mut done = false;
@@ -47,6 +49,7 @@ pub(crate) struct SimTool {
     conversations: Arc<[ConversationId]>,
     effects: Arc<Mutex<Vec<String>>>,
     clock: Arc<dyn Clock>,
+    has_children: bool,
 }
 
 impl SimTool {
@@ -67,11 +70,16 @@ impl SimTool {
             conversations: world.conversations.clone(),
             effects: world.effects.clone(),
             clock: world.clock.clone(),
+            has_children: world.scenario.delegates > 0,
         }
     }
 
     async fn state_of(&self, call: &str) -> Option<JournalState> {
-        for conversation in self.conversations.iter() {
+        let conversations = match self.has_children {
+            true => family::everybody(self.store.as_ref(), &self.conversations).await,
+            false => self.conversations.to_vec(),
+        };
+        for conversation in &conversations {
             let rows = shown(self.store.as_ref(), conversation).await;
             let found = rows.iter().flat_map(|row| &row.calls).find(|made| made.call.as_str() == call);
             if let Some(found) = found {
@@ -158,6 +166,7 @@ pub(crate) struct Watcher {
     pub(crate) known: Known,
     /// Steps that one turn may have.
     pub(crate) steps_max: Option<u64>,
+    has_children: bool,
     seen: Mutex<BTreeMap<TurnId, Seen>>,
 }
 
@@ -169,6 +178,7 @@ impl Watcher {
             trace: world.trace.clone(),
             known: world.known.clone(),
             steps_max,
+            has_children: world.scenario.delegates > 0,
             seen: Mutex::default(),
         }
     }
@@ -212,6 +222,9 @@ impl Watcher {
             assert!(seen.rounds <= max + 1, "{turn} had {} rounds, and {max} are allowed", seen.rounds);
         }
         let stored = at_once(self.store.turn(turn)).unwrap();
+        if self.has_children && stored.reason.as_deref() == Some(result.reason.as_str()) {
+            at_once(family::none_at_work(self.store.as_ref(), conversation, turn));
+        }
         // A turn that this process could not write the end of was ended by another one, maybe for the same reason.
         if result.reason == EndReason::Answered && stored.reason.as_deref() == Some(result.reason.as_str()) {
             assert_eq!(stored.api_calls, result.api_calls, "{turn}");

@@ -30,6 +30,14 @@ const ONE: &[(&str, &str)] = &[("act", "{}")];
 const TWO: &[(&str, &str)] = &[("act", "{\"n\":1}"), ("look", "{\"n\":2}")];
 const MIXED: &[(&str, &str)] = &[("act", "{}"), ("no_such_tool", "{}"), ("look", "{}"), ("act", "{\"fail\":true}")];
 const SLOW: &[(&str, &str)] = &[("act", "{\"ms\":90000}"), ("act", "{\"n\":2}")];
+const CHILD: &[(&str, &str)] = &[("delegate_task", "{\"goal\":\"task one\"}")];
+const NEST: &[(&str, &str)] = &[("delegate_task", "{\"goal\":\"nest\"}")];
+const CHILDREN: &[(&str, &str)] = &[
+    ("look", "{}"),
+    ("delegate_task", "{\"tasks\":[{\"goal\":\"task one\"},{\"goal\":\"task two\"},{\"goal\":\"task three\"}]}"),
+];
+const BACKGROUND: &[(&str, &str)] =
+    &[("delegate_task", "{\"tasks\":[{\"goal\":\"task one\"},{\"goal\":\"task two\"}],\"background\":true}")];
 const BROKEN: &[(&str, &str)] = &[("act", "{\"n\":")];
 
 const fn scenario(
@@ -49,6 +57,7 @@ const fn scenario(
         summary: Summary::Notes,
         fallback: false,
         held: false,
+        delegates: 0,
         rest_ms: 0,
         ends,
     }
@@ -390,6 +399,74 @@ pub(crate) const ALL: &[Scenario] = &[
             &["go"],
             &[("go", &[calls(ONE), text("no").failing(C::Auth, 9)])],
             &[R::AuthFailed],
+        )
+    },
+    Scenario {
+        delegates: 1,
+        ..scenario(
+            "a child",
+            &["go"],
+            &[("go", &[calls(CHILD), text("done")]), ("task one", &[calls(ONE), text("one is done")])],
+            &[R::Answered],
+        )
+    },
+    Scenario {
+        delegates: 1,
+        stride: 3,
+        ..scenario(
+            "three children beside a call, one of which fails",
+            &["go"],
+            &[
+                ("go", &[calls(CHILDREN), text("done")]),
+                ("task one", &[calls(ONE), text("one is done")]),
+                ("task two", &[text("never").failing(C::Auth, 1_000)]),
+                ("task three", &[text("three is done")]),
+            ],
+            &[R::Answered],
+        )
+    },
+    Scenario {
+        delegates: 1,
+        stride: 3,
+        ..scenario(
+            "a child in the background",
+            &["go", "then"],
+            &[
+                ("go", &[calls(BACKGROUND), text("done")]),
+                ("then", &[text("then")]),
+                ("task one", &[calls(ONE), text("one is done")]),
+                ("task two", &[text("two is done")]),
+            ],
+            TWICE,
+        )
+    },
+    Scenario {
+        delegates: 2,
+        stride: 3,
+        ..scenario(
+            "a child that has a child",
+            &["go"],
+            &[
+                ("go", &[calls(NEST), text("done")]),
+                ("nest", &[calls(CHILD), text("both are done")]),
+                ("task one", &[calls(ONE), text("one is done")]),
+            ],
+            &[R::Answered],
+        )
+    },
+    Scenario {
+        delegates: 1,
+        ..scenario(
+            "a stop while a child works",
+            &["go", "then"],
+            &[
+                ("go", &[calls(CHILDREN), text("never")]),
+                ("task one", &[calls(ONE), text("never").while_(Meanwhile::StopParent(Interrupt::Hard))]),
+                ("task two", &[calls(SLOW), text("never")]),
+                ("task three", &[text("never").while_(Meanwhile::Wait(500_000))]),
+                ("then", &[text("as you like")]),
+            ],
+            &[R::StoppedByUser, R::Answered],
         )
     },
     Scenario {

@@ -6,6 +6,7 @@ use hermes_providers::ErrorClass;
 use hermes_tools::ReplaySafety;
 
 use crate::check;
+use crate::family::NEWS_INPUT;
 use crate::model::{Meanwhile, Say, Step, Summary};
 use crate::sweep::{NEVER, live, projection, simulate, succeed};
 use crate::world::{HELD, Scenario, World};
@@ -19,6 +20,21 @@ const CALLS: [&[(&str, &str)]; 6] = [
     &[("no_such_tool", "{}"), ("act", "{\"n\":3}")],
     &[("act", "{\"ms\":70000}")],
     &[("look", "{\"size\":7000}"), ("look", "{\"size\":7000,\"n\":2}"), ("act", "{\"size\":7000}")],
+];
+/// Tasks that scripts give away.
+pub(crate) const GOALS: [&str; 4] = ["task one", "task two", "task three", "nest"];
+const DELEGATED: [&[(&str, &str)]; 7] = [
+    &[("delegate_task", "{\"goal\":\"task one\"}")],
+    &[
+        ("look", "{}"),
+        ("delegate_task", "{\"tasks\":[{\"goal\":\"task one\"},{\"goal\":\"task two\"}]}"),
+        ("act", "{}"),
+    ],
+    &[("delegate_task", "{\"goal\":\"task one\"}"), ("delegate_task", "{\"goal\":\"task three\"}")],
+    &[("delegate_task", "{\"goal\":\"nest\"}")],
+    &[("delegate_task", "{\"goal\":\"task two\",\"background\":true}")],
+    &[("delegate_task", "{\"tasks\":[{\"goal\":\"nest\"},{\"goal\":\"task three\"}],\"background\":true}")],
+    &[("delegate_task", "{\"tasks\":[{\"goal\":\"a\"},{\"goal\":\"b\"},{\"goal\":\"c\"},{\"goal\":\"d\"}]}")],
 ];
 const CLASSES: [ErrorClass; 8] = [
     ErrorClass::ServerError,
@@ -37,7 +53,7 @@ fn one<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
 }
 
 fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
-    match rng.u8(..15) {
+    match rng.u8(..17) {
         0..=4 => Meanwhile::Steer(one(rng, &SENT)),
         5..=7 => Meanwhile::Send(one(rng, &SENT)),
         8 => Meanwhile::Stop(Interrupt::Soft),
@@ -46,6 +62,8 @@ fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
         11 => Meanwhile::Die,
         12 => Meanwhile::Rob,
         13 => Meanwhile::FailWrite,
+        14 => Meanwhile::Redirect(one(rng, &SENT)),
+        15 => Meanwhile::StopParent(one(rng, &[Interrupt::Soft, Interrupt::Hard])),
         _ => Meanwhile::Wait(rng.u64(1..1_000_000)),
     }
 }
@@ -80,15 +98,37 @@ fn step(rng: &mut fastrand::Rng, say: Say) -> Step {
     step
 }
 
-/// What the model says to one input.
-pub(crate) fn script(rng: &mut fastrand::Rng) -> &'static [Step] {
+/// What the model says to one input; `delegates` when it may give tasks away.
+pub(crate) fn script(rng: &mut fastrand::Rng, delegates: bool) -> &'static [Step] {
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..rng.usize(..7) {
-        let said = say(rng);
+        let said = match delegates && rng.u8(..4) == 0 {
+            true => Say::Calls(one(rng, &DELEGATED)),
+            false => say(rng),
+        };
         steps.push(step(rng, said));
     }
     steps.push(step(rng, Say::Text("done")));
     steps.leak()
+}
+
+/// How deep tasks may be given away in the world of a seed.
+pub(crate) fn depth(rng: &mut fastrand::Rng) -> u32 {
+    one(rng, &[0, 0, 1, 2])
+}
+
+/// What the model says in a world: to what people say, to tasks, and to what comes of them.
+pub(crate) fn scripts(
+    rng: &mut fastrand::Rng,
+    said: impl Iterator<Item = &'static str>,
+    depth: u32,
+) -> crate::model::Script {
+    let mut scripts: Vec<(&'static str, &'static [Step])> = said.map(|text| (text, script(rng, depth > 0))).collect();
+    if depth > 0 {
+        scripts.extend(GOALS.map(|goal| (goal, script(rng, depth > 1 && goal == "nest"))));
+        scripts.push((NEWS_INPUT, script(rng, false)));
+    }
+    scripts.leak()
 }
 
 fn usual(_settings: &mut EngineSettings) {}
@@ -113,12 +153,13 @@ pub(crate) fn settings(rng: &mut fastrand::Rng) -> fn(&mut EngineSettings) {
 /// The scenario of a seed.
 fn scenario(rng: &mut fastrand::Rng) -> Scenario {
     let inputs = &INPUTS[..rng.usize(1..=INPUTS.len())];
-    let texts = inputs.iter().chain(&SENT).chain(&[HELD]);
-    let script: Vec<(&'static str, &'static [Step])> = texts.map(|text| (*text, script(rng))).collect();
+    let texts = inputs.iter().chain(&SENT).chain(&[HELD]).copied();
+    let delegates = depth(rng);
+    let script = scripts(rng, texts, delegates);
     Scenario {
         name: "a random world",
         inputs,
-        script: script.leak(),
+        script,
         settings: settings(rng),
         replay: one(rng, &[ReplaySafety::Once, ReplaySafety::Once, ReplaySafety::Idempotent]),
         stride: 1,
@@ -126,6 +167,7 @@ fn scenario(rng: &mut fastrand::Rng) -> Scenario {
         summary: one(rng, &[Summary::Notes, Summary::Notes, Summary::Cut, Summary::Fails(ErrorClass::ServerError)]),
         fallback: rng.u8(..4) == 0,
         held: rng.u8(..8) == 0,
+        delegates,
         rest_ms: one(rng, &[0, 0, 60_000, 7_200_000]),
         ends: &[],
     }

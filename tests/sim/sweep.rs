@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hermes_core::testing::Fault;
 use hermes_core::{EndReason, TurnResult};
-use hermes_store::Role;
+use hermes_store::{Role, StoredMessage};
 
 use crate::check;
 use crate::world::{Killed, Node, Scenario, World};
@@ -96,7 +96,7 @@ pub(crate) async fn undisturbed_in(world: &World) -> Run {
 /// What the store holds at the end, without ids and times: the same whatever store it is.
 pub(crate) async fn projection(world: &World) -> Vec<String> {
     let mut out = Vec::new();
-    for conversation in world.conversations.iter() {
+    for conversation in &world.everybody().await {
         for row in world.rows(conversation).await {
             let outcome = row.answers.as_ref().map(|call| call.outcome);
             out.push(format!("{:?} {:?} {} {outcome:?}", row.role, row.kind, row.content));
@@ -139,6 +139,15 @@ pub(crate) async fn struck_at(world: &World, fault: Fault, at: i64, what: &str) 
     recover(world, "first", "second", what).await;
 }
 
+/// The rows of all conversations and their children.
+async fn all_rows(world: &World) -> Vec<StoredMessage> {
+    let mut rows = Vec::new();
+    for conversation in &world.everybody().await {
+        rows.extend(world.rows(conversation).await);
+    }
+    rows
+}
+
 /// The process stops at its `at`-th wait for an hour, another takes over, and then it wakes. False when its life was
 /// shorter.
 pub(crate) async fn asleep_at(world: &World, at: u64, what: &str) -> bool {
@@ -155,7 +164,7 @@ pub(crate) async fn asleep_at(world: &World, at: u64, what: &str) -> bool {
     world.pass(LONG_MS).await;
     let results = succeed(world, "second").await;
     check::at_rest(world, &results, what).await;
-    let before = world.rows(world.conversation()).await;
+    let before = all_rows(world).await;
     let effects = world.effects.lock().unwrap().len();
     work.revive();
     tokio::select! {
@@ -163,7 +172,7 @@ pub(crate) async fn asleep_at(world: &World, at: u64, what: &str) -> bool {
         () = sleeper.store.died() => {}
         _ = &mut work => {}
     }
-    assert_eq!(before, world.rows(world.conversation()).await, "{what}: the sleeper wrote");
+    assert_eq!(before, all_rows(world).await, "{what}: the sleeper wrote");
     check::late_effects_are_told(world, effects, what).await;
     no_input_twice(world, what).await;
     true

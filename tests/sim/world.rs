@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hermes_core::testing::{CountedIds, Fault, FaultStore, owner, tool_host};
-use hermes_core::{Clock, Engine, EngineSettings, FixedPrompt, PromptMaterial, TurnResult};
+use hermes_core::{Clock, DelegationSettings, Engine, EngineSettings, FixedPrompt, PromptMaterial, TurnResult};
 use hermes_providers::{ChatRequest, ModelInfo, ScriptedModel};
 use hermes_store::memory::MemoryStore;
 use hermes_store::{
@@ -18,6 +18,7 @@ use hermes_store::{
 };
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
+use crate::family;
 use crate::model::{Failed, Hands, Model, Script, Summary, submission};
 use crate::parts::{Known, SimTool, Watcher, shown};
 
@@ -29,6 +30,8 @@ pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const HELD: &str = "held";
 /// How long an owner that is in the way holds a conversation.
 const HOLD_MS: u64 = 300_000;
+/// Children that work at once.
+const CHILDREN_MAX: usize = 3;
 
 /// Virtual time: tokio's, which stands still while anything can run.
 #[derive(Debug)]
@@ -99,6 +102,8 @@ pub(crate) struct Scenario {
     pub(crate) fallback: bool,
     /// Whether another owner holds the conversation at first, and dies in silence.
     pub(crate) held: bool,
+    /// How deep tasks may be given away to children; 0 = not at all.
+    pub(crate) delegates: u32,
     /// Time between the death of a process and the next one, in milliseconds.
     pub(crate) rest_ms: u64,
     /// How each turn ends when nothing goes wrong, in order.
@@ -237,6 +242,14 @@ impl World {
         (self.pass)(ms).await;
     }
 
+    /// The conversations and their children.
+    pub(crate) async fn everybody(&self) -> Vec<ConversationId> {
+        match self.scenario.delegates {
+            0 => self.conversations.to_vec(),
+            _ => family::everybody(self.store.as_ref(), &self.conversations).await,
+        }
+    }
+
     /// Rows that people see.
     pub(crate) async fn rows(&self, conversation: &ConversationId) -> Vec<StoredMessage> {
         shown(self.store.as_ref(), conversation).await
@@ -254,6 +267,7 @@ impl World {
             dead: self.dead.clone(),
             clock: self.clock.clone(),
             trace: self.trace.clone(),
+            roots: self.conversations.clone(),
         });
         let mut registry = ToolRegistry::new();
         for (tool, replay) in [("act", self.scenario.replay), ("look", ReplaySafety::Pure)] {
@@ -261,6 +275,14 @@ impl World {
         }
         let mut settings = EngineSettings::default();
         (self.scenario.settings)(&mut settings);
+        if self.scenario.delegates > 0 {
+            settings.delegation = Some(DelegationSettings {
+                max_concurrent_children: CHILDREN_MAX,
+                max_spawn_depth: self.scenario.delegates,
+                max_iterations: settings.max_iterations,
+                ..DelegationSettings::default()
+            });
+        }
         let watcher = Watcher::new(&name, self, settings.max_iterations);
         let shared: Arc<dyn Store> = store.clone();
         let mut builder = Engine::builder(shared, self.model(&name, &hands, "scripted"), self.clock.clone())
@@ -278,8 +300,17 @@ impl World {
         }
         let engine = builder.build();
         *hands.engine.lock().unwrap() = Some(engine.clone());
-        let (conversation, clock) = (self.conversation().clone(), self.clock.clone());
-        Node { name, engine, store, hands, conversation, clock, inputs: self.scenario.inputs }
+        Node {
+            name,
+            engine,
+            store,
+            hands,
+            conversation: self.conversation().clone(),
+            conversations: self.conversations.clone(),
+            clock: self.clock.clone(),
+            inputs: self.scenario.inputs,
+            delegates: self.scenario.delegates > 0,
+        }
     }
 
     fn model(&self, node: &str, hands: &Arc<Hands>, model: &str) -> Arc<Model> {
@@ -307,8 +338,10 @@ pub(crate) struct Node {
     pub(crate) store: Arc<FaultStore>,
     hands: Arc<Hands>,
     conversation: ConversationId,
+    conversations: Arc<[ConversationId]>,
     clock: Arc<dyn Clock>,
     inputs: &'static [&'static str],
+    delegates: bool,
 }
 
 impl Drop for Node {
@@ -321,6 +354,22 @@ impl Drop for Node {
 impl Node {
     /// The work of the node, from its start to its end.
     pub(crate) async fn work(&self) -> Vec<TurnResult> {
+        let work = std::pin::pin!(self.answer());
+        match futures::future::select(work, std::pin::pin!(self.look_after())).await {
+            futures::future::Either::Left((results, _)) => results,
+            futures::future::Either::Right(_) => panic!("a host gave up looking after its children"),
+        }
+    }
+
+    /// What a host does beside its turns. Never ends.
+    pub(crate) async fn look_after(&self) {
+        if self.delegates {
+            family::look_after(&self.engine, self.clock.as_ref()).await;
+        }
+        futures::future::pending::<()>().await;
+    }
+
+    async fn answer(&self) -> Vec<TurnResult> {
         let mut receipts = Vec::new();
         for (number, text) in self.inputs.iter().enumerate() {
             receipts.push(self.send(&format!("input-{number}"), text).await);
@@ -337,7 +386,9 @@ impl Node {
         // What was sent meanwhile; a dead owner's work is free when its heartbeat has stopped.
         loop {
             while !matches!(self.engine.drain(&self.conversation).await, Ok(None)) {}
-            if self.engine.store().queue(&self.conversation).await.is_ok_and(|queue| queue.is_empty()) {
+            let store = self.engine.store();
+            let is_empty = store.queue(&self.conversation).await.is_ok_and(|queue| queue.is_empty());
+            if is_empty && (!self.delegates || family::open(store.as_ref(), &self.conversations).await.is_empty()) {
                 break;
             }
             self.clock.sleep(10_000).await;

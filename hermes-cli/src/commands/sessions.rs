@@ -98,6 +98,8 @@ enum What {
         #[arg(short = 'o', long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Bring conversations in: the same as `hermes import`
+    Import(super::import::Args),
     /// Put a session away: the list and a search have it only with --archived
     Archive {
         /// An id, the beginning of one, or a title
@@ -167,7 +169,7 @@ enum What {
         #[arg(value_name = "ID|TITLE")]
         name: String,
     },
-    /// Take the last undo back, when nothing was written since
+    /// Take the last undo back, when nothing was written since (a retry that was answered cannot be taken back)
     Redo {
         /// An id, the beginning of one, or a title
         #[arg(value_name = "ID|TITLE")]
@@ -312,6 +314,9 @@ impl SearchArgs {
 }
 
 pub(super) fn run(args: Args, context: &Context) -> Result<Exit, Fault> {
+    if let What::Import(args) = args.what {
+        return super::import::run(args, context);
+    }
     if let What::Delete { yes: false, .. } = args.what
         && !context.terminal.attended()
     {
@@ -480,8 +485,8 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             let done = request!(link, Request::SessionUndo(params), Response::Undone(done) => done)?;
             writeln!(out, "{} rows are undone; the input was: {}", done.rows, one_line(&done.text, width))?;
         }
-        // Answers like `chat` does, before this.
-        What::Retry { .. } => {}
+        // Done before this: one answers like `chat` does, the other is a command of its own.
+        What::Retry { .. } | What::Import(_) => {}
         What::Children { name, stop } => {
             let conversation = resolve(link, &name).await?.id;
             children::children(conversation, stop, link, context, out).await?;

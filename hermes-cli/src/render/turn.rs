@@ -117,6 +117,10 @@ impl TurnView {
             EventKind::CallWaiting { what, .. } => {
                 pieces.push(Piece::Status(one_line(&format!("waits: {what}"), self.status_width())));
             }
+            EventKind::CallJudged { judge, ruling, .. } => {
+                let text = format!("! {}, asked in your place, says: {}", harmless(judge), ruling.as_str());
+                self.notice(pieces, &text);
+            }
             EventKind::CallFinished { call, name, outcome, summary, .. } => {
                 self.output.remove(call);
                 pieces.push(Piece::Status(String::new()));

@@ -237,6 +237,18 @@ fn every_reason_but_an_answer_says_something() {
     }
 }
 
+fn judged(judge: &str, ruling: &str) -> EventKind {
+    let told = serde_json::json!({"type": "call_judged", "call": "k1", "judge": judge, "ruling": ruling});
+    serde_json::from_value(told).unwrap()
+}
+
+#[test]
+fn who_decided_in_a_person_s_place_is_shown() {
+    let end = result(EndReason::Answered, "done");
+    let shown = show(person(), &[event(judged("openrouter/small", "deny"))], &end);
+    assert!(shown.contains("openrouter/small, asked in your place, says: deny"), "{shown}");
+}
+
 #[test]
 fn what_a_model_or_tool_writes_cannot_control_the_terminal() {
     let hostile = "\x1b[2J\x1b]0;owned\x07\u{9b}31m";
@@ -247,6 +259,7 @@ fn what_a_model_or_tool_writes_cannot_control_the_terminal() {
         started("k1", hostile, hostile),
         event(EventKind::CallOutput { call: call("k1"), text: hostile.into() }),
         event(EventKind::CallWaiting { call: call("k1"), what: hostile.into() }),
+        event(judged(hostile, "approve")),
         finished("k1", hostile, CallOutcome::Failed, hostile),
         event(EventKind::Notice { text: hostile.into() }),
         event(EventKind::Recovered { what: hostile.into() }),

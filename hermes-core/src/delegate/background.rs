@@ -168,10 +168,16 @@ impl Engine {
     /// What is to be done for a child; `None` when it is done, or its parent's turn does it.
     async fn due_delegation(&self, child: &ConversationSummary) -> Result<Option<DelegationRecord>, StoreError> {
         let Some(record) = self.inner().delegation_of(&child.id).await? else { return Ok(None) };
-        if record.state.is_over() && child.pending.is_none() {
+        if record.state.is_over() && (child.pending.is_none() || self.is_spoken_to(&child.id).await?) {
             return Ok(None);
         }
         Ok((!self.is_waited_for(&record).await?).then_some(record))
+    }
+
+    /// Whether what is next in a child is a person's: it is nothing that the task left open.
+    async fn is_spoken_to(&self, child: &ConversationId) -> Result<bool, StoreError> {
+        let queue = self.inner().store.queue(child).await?;
+        Ok(queue.first().is_some_and(|next| next.principal != CHILD_SOURCE))
     }
 
     /// Whether a turn of the parent waits for this child, or will when it is recovered.

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use hermes_core::testing::{Fault, FaultStore};
-use hermes_core::{ChildState, ChildStop, DelegationSettings, EndReason, Engine, EngineError, EngineParts, EventKind};
+use hermes_core::{
+    ChildState, ChildStop, Clock as _, DelegationSettings, EndReason, Engine, EngineError, EngineParts, EventKind,
+};
+use hermes_store::limits::WORK_SWEEP_MS;
 use hermes_store::{
-    ConversationId, DelegationState, DelegationStore as _, MessageKind, ResultDelivery, SessionStore as _, Store,
-    StoreError, View,
+    AdmissionStatus, AdmissionStore as _, ConversationId, DelegationState, DelegationStore as _, MessageKind,
+    ResultDelivery, SessionStore as _, Store, StoreError, View,
 };
 use hermes_tools::ReplaySafety;
 use serde_json::{Value, json};
@@ -112,8 +115,7 @@ async fn a_conversation_reaches_only_its_own_children() {
 
 #[tokio::test]
 async fn a_person_stops_a_child_wherever_it_runs_and_its_parent_is_told() {
-    // Here, in another process, and before anybody has begun it.
-    for case in ["here", "elsewhere", "waiting"] {
+    for is_here in [true, false] {
         let world = World::new();
         let model = Family::new([background(json!({"goal": "hang"}))]);
         let engine = |name: &str| {
@@ -122,33 +124,66 @@ async fn a_person_stops_a_child_wherever_it_runs_and_its_parent_is_told() {
             Engine::new(parts)
         };
         let (first, second) = (engine("first"), engine("second"));
-        let parent = beside(&first, async {
+        beside(&first, async {
             let parent = ask(&first, None, "go").await.conversation;
-            if case != "waiting" {
-                until(async || first.children(&parent).await.unwrap()[0].state == ChildState::Running).await;
-                let at = if case == "here" { &first } else { &second };
-                let child = first.children(&parent).await.unwrap()[0].delegation.clone();
-                assert_eq!(at.stop_child(&parent, &child).await.unwrap(), ChildStop::Stopped, "{case}");
-                brought(&world, &parent, 1).await;
-            }
-            parent
+            until(async || first.children(&parent).await.unwrap()[0].state == ChildState::Running).await;
+            let at = if is_here { &first } else { &second };
+            let child = at.children(&parent).await.unwrap()[0].clone();
+            assert_eq!(at.stop_child(&parent, &child.delegation).await.unwrap(), ChildStop::Stopped, "{is_here}");
+            brought(&world, &parent, 1).await;
+            let child = second.children(&parent).await.unwrap()[0].clone();
+            assert_eq!((child.state, child.reported), (ChildState::Stopped, true), "{is_here}");
+            assert_eq!(second.stop_child(&parent, &child.delegation).await.unwrap(), ChildStop::Over, "{is_here}");
+            assert!(news(&world, &parent).await[0].contains("Status: interrupted"), "{is_here}");
+            // Whoever ran it has stopped.
+            until(async || world.store.conversation(&child.conversation).await.unwrap().pending.is_none()).await;
         })
         .await;
-        if case == "waiting" {
-            let child = second.children(&parent).await.unwrap()[0].clone();
-            if child.state != ChildState::Waiting {
-                continue;
-            }
-            assert_eq!(second.stop_child(&parent, &child.delegation).await.unwrap(), ChildStop::Stopped);
-            beside(&second, brought(&world, &parent, 1)).await;
-        }
-        let child = second.children(&parent).await.unwrap()[0].clone();
-        assert_eq!((child.state, child.reported), (ChildState::Stopped, true), "{case}");
-        assert_eq!(second.stop_child(&parent, &child.delegation).await.unwrap(), ChildStop::Over, "{case}");
-        assert!(news(&world, &parent).await[0].contains("Status: interrupted"), "{case}");
-        let pending = async || world.store.conversation(&child.conversation).await.unwrap().pending.is_none();
-        beside(&first, until(pending)).await;
     }
+}
+
+#[tokio::test]
+async fn a_child_that_waits_for_its_turn_is_taken_back() {
+    let world = World::new();
+    let model = Family::new([background(json!({"goal": "hang"}))]);
+    let mut parts = parts(&world, &model);
+    parts.settings.delegation =
+        Some(DelegationSettings { max_concurrent_children: 1, ..DelegationSettings::default() });
+    let engine = Engine::new(parts);
+    beside(&engine, async {
+        let first = ask(&engine, None, "go").await.conversation;
+        until(async || engine.children(&first).await.unwrap()[0].state == ChildState::Running).await;
+        // The place is taken: the child of another conversation waits.
+        let second = ask(&engine, None, "go").await.conversation;
+        let child = engine.children(&second).await.unwrap()[0].clone();
+        assert_eq!(child.state, ChildState::Waiting);
+        assert_eq!(engine.stop_child(&second, &child.delegation).await.unwrap(), ChildStop::Stopped);
+        let all = brought(&world, &second, 1).await;
+        assert_eq!(all[0].state, DelegationState::Cancelled);
+        assert!(news(&world, &second).await[0].contains("taken back before it began"));
+        assert!(world.rows(&child.conversation, View::Display).await.is_empty(), "nothing of it was done");
+        assert_eq!(engine.children(&first).await.unwrap()[0].state, ChildState::Running);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_person_says_to_a_child_that_is_over_is_not_taken_for_a_leftover() {
+    let world = World::new();
+    let model = Family::new([background(json!({"goal": "say it"}))]);
+    let engine = Engine::new(parts(&world, &model));
+    beside(&engine, async {
+        let parent = ask(&engine, None, "go").await.conversation;
+        let child = brought(&world, &parent, 1).await[0].child.clone();
+        let receipt = engine.submit(submission(Some(&child), "r2", "and then?")).await.unwrap().receipt().clone();
+        let begun = world.clock.now_ms();
+        let looks = i64::try_from(WORK_SWEEP_MS).unwrap() * 3;
+        until(async || world.clock.now_ms() > begun + looks).await;
+        let status = world.store.admission(&receipt.admission).await.unwrap().receipt.status;
+        assert_eq!(status, AdmissionStatus::Queued, "it waits for whoever runs it");
+        assert_eq!(engine.run_until(&child, &receipt.admission).await.unwrap().reason, EndReason::Answered);
+    })
+    .await;
 }
 
 fn engine(world: &World, name: &str, store: Arc<dyn Store>, model: &Arc<Family>) -> Engine {

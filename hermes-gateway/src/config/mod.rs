@@ -8,6 +8,7 @@ pub mod check;
 mod compression;
 #[allow(clippy::module_inception, reason = "the module is named after the type it holds")]
 pub mod config;
+mod database;
 mod delegation;
 pub mod dotenv;
 pub mod edit;
@@ -16,6 +17,8 @@ pub mod error;
 pub mod fallback;
 mod files;
 mod near;
+#[cfg(test)]
+mod page_tests;
 mod raw;
 pub mod scope;
 mod settings;

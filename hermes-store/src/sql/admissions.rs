@@ -3,9 +3,11 @@
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, WriteTx, kept, map, text_in};
+use super::fenced::Place;
+use super::journal::settle_open_calls;
 use super::leases::END_TURN;
 use super::read::{admission, admission_columns, col, signed, text_in_or_null};
-use super::transcript::{Place, append, rows_of_turn, settle_open_calls};
+use super::rows::{append, rows_of_turn};
 use crate::admission::{
     AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
 };

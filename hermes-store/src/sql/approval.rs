@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, locked, map, text_in};
+use super::fenced::Touch;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word};
 use super::schema::Group;
-use super::transcript::Touch;
 use crate::approval::{
     AnswerOutcome, ApprovalAnswer, ApprovalRecord, ApprovalState, ApprovalStore, GivenAnswer, NewApproval, OVER,
 };

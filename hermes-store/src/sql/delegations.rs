@@ -4,10 +4,11 @@ use async_trait::async_trait;
 
 use super::admissions::{admit_within, by_id, create};
 use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
+use super::fenced::Touch;
 use super::leases::{read_turn, take as take_conversation};
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
+use super::rows::read_turn_answer;
 use super::schema::Group;
-use super::transcript::{Touch, read_turn_answer};
 use crate::admission::{AdmitOutcome, NewAdmission};
 use crate::delegation::{
     self, DelegationEnd, DelegationRecord, DelegationRow, DelegationState, DelegationStore, NewDelegation, ResultClaim,

@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
+use super::fenced::Touch;
 use super::inbound::take_replies;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
+use super::rows::read_turn_answer;
 use super::schema::Group;
-use super::transcript::{Touch, read_turn_answer};
 use crate::admission::AdmissionOutcome;
 use crate::delivery::{
     AmbiguousPolicy, DeliveryClaim, DeliveryDecision, DeliveryFence, DeliveryFilter, DeliveryKind, DeliveryRecord,

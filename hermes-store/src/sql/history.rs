@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::fenced::{Fenced, Place, Touch};
+use super::opening::{change_session, insert_session};
 use super::read::{col, count, id, signed, size, text, text_in_or_null, word};
+use super::rows::insert_new;
 use super::schema::Group;
-use super::transcript::{Fenced, Place, Touch, change_session, insert_new, insert_session};
 use super::view;
 use crate::error::StoreError;
 use crate::fence::Fence;

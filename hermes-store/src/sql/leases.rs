@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, POLL_MAX_MS, WriteTx, locked, map, text_in};
+use super::fenced::Touch;
+use super::journal::calls_of_turn;
 use super::read::{
     admission, admission_columns, col, count, id, signed, text, text_in_or_null, text_or_null, word, word_or_null,
 };
-use super::transcript::{Touch, calls_of_turn, read_turn_answer, rows_of_turn};
+use super::rows::{read_turn_answer, rows_of_turn};
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::{ClaimOutcome, ClaimPolicy, ClaimRequest, Fence};

@@ -1,8 +1,8 @@
 //! The lock on the compression of a session, and how long a failure is waited out.
 
 use super::driver::{Backend, Conn, map, text_in};
+use super::fenced::Touch;
 use super::read::{col, text, text_or_null, word};
-use super::transcript::Touch;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::history::{self, CompressionLock, LockEvent, LockOutcome, LockRow, LockState, TakeLock, stale};

@@ -10,7 +10,7 @@ use sqlx::query::Query;
 
 use super::driver::{Db, text_in};
 use super::read::{signed, text_in_or_null};
-use super::transcript::meta_text;
+use super::rows::meta_text;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, TurnId};
 use crate::message::{NewMessage, UsageDelta};

@@ -1,10 +1,10 @@
 //! Flags, ends, names, and what is let go.
 
 use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
+use super::fenced::Touch;
 use super::read::{col, count, id, size, text_or_null, word};
 use super::schema::Group;
 use super::sessions::{SESSION_COLUMNS_ROWS, erase, session_record, summary_of_id};
-use super::transcript::Touch;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::history;

@@ -13,7 +13,7 @@ pub(crate) const STEPS: &[&[Group]] = &[
     &[V1],
     &[
         super::leases::COLUMNS,
-        super::transcript::TABLES,
+        super::rows::TABLES,
         super::history::TABLES,
         super::retention::TABLES,
         super::work::TABLES,

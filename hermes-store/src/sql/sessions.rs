@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, map, text_in};
+use super::fenced::Touch;
 use super::read::{
     admission, admission_columns, col, count, id, signed, size, text, text_in_or_null, text_or_null, word, word_or_null,
 };
 use super::retention::flags;
-use super::transcript::Touch;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;

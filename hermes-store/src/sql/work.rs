@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 
 use super::driver::{Backend, Conn, Row, WriteTx, locked, map, text_in};
+use super::fenced::Touch;
 use super::leases::PRUNE_OWNERS;
 use super::read::{col, id, size, text, text_in_or_null, text_or_null, word, word_or_null};
 use super::schema::Group;
-use super::transcript::Touch;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{ConversationId, ExecutionId, Generation, OwnerId};

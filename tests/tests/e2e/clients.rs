@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hermes_gateway::config::Env;
-use hermes_gateway::{Gateway, Launch, Overrides, stdio};
+use hermes_gateway::protocol::{
+    EndReason, EventKind, PromptSubmitParams, Replay, Request, Response, ServerMessage, SessionEventsParams,
+    TurnWaitParams,
+};
+use hermes_gateway::{CLIENT_BACKLOG_MESSAGES, Gateway, Launch, Overrides, stdio};
 use hermes_tests::home::{Home, hermes};
 use hermes_tests::server::ModelServer;
 use serde_json::{Value, json};
@@ -201,6 +205,45 @@ async fn i04_i28_a_redirect_from_another_client_is_seen_by_all_and_one_that_was_
     assert!(server.pair_errors().is_empty(), "{:?}", server.pair_errors());
     drop((first, second, third));
     assert!(served.gateway.model_line().contains("fake-model"));
+}
+
+#[tokio::test]
+async fn i28_a_client_that_was_too_slow_is_told_and_gets_every_word_that_it_missed() {
+    let server = ModelServer::start().await.unwrap();
+    let served = Served::start(&server).await;
+    let mut slow = served.gateway.connect();
+    // More pieces than a client may be behind. Its first message is read, the rest only when all is over.
+    let text = format!("LONG {}", CLIENT_BACKLOG_MESSAGES + 1_000);
+    let params = PromptSubmitParams { conversation: None, request_id: None, text, intent: None };
+    let Response::Submitted(sent) = slow.call(Request::PromptSubmit(params)).await.unwrap() else { panic!("refused") };
+    let Some(ServerMessage::Event(first)) = slow.next().await else { panic!("no event") };
+    let wait = Request::TurnWait(TurnWaitParams { admission: sent.receipt.admission });
+    let Response::Turn(Some(turn)) = slow.call(wait).await.unwrap() else { panic!("no turn") };
+    assert_eq!(turn.reason, EndReason::Answered);
+    assert_eq!(slow.next().await, Some(ServerMessage::EventsMissed {}));
+
+    let conversation = sent.receipt.conversation;
+    let params = SessionEventsParams { conversation: conversation.clone(), after: first.at };
+    let Response::Events(missed) = slow.call(Request::SessionEvents(params)).await.unwrap() else { panic!("none") };
+    let Replay::Events { events, until } = missed.replay else { panic!("{:?}", missed.replay) };
+    let text: String = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::TextDelta { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(text.trim(), turn.answer.trim());
+    // What is still on its way to it is a part of that, in the order of its places.
+    let mut last = first.at.seq;
+    while let Some(ServerMessage::Event(event)) = slow.next().await {
+        assert!(event.at.seq > last && event.at.seq <= until.seq, "{event:?}");
+        last = event.at.seq;
+        if matches!(event.kind, EventKind::TurnEnded { .. }) {
+            break;
+        }
+    }
+    assert_eq!(last, until.seq);
 }
 
 /// A `hermes-gateway` and its client.

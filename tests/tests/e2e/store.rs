@@ -54,6 +54,16 @@ async fn a_backup_can_be_brought_back() {
     assert!(refused.code == Some(2) && refused.stderr.contains("--yes"), "{refused:?}");
     ok(&home, &["store", "restore", &path("b.db"), "--yes"]).await;
     assert_eq!(ok(&home, &["sessions", "export", "--all"]).await, before);
+    // What the restore put aside is told with the command that removes it, and stays.
+    let told = ok(&home, &["doctor"]).await;
+    assert!(told.contains("hermes.db.replaced-") && told.contains("rm -- "), "{told}");
+    assert!(ok(&home, &["doctor"]).await.contains("hermes.db.replaced-"));
+    // Neither a backup nor the store itself is imported; each is told what to do instead.
+    let own = home.path().join("hermes.db").display().to_string();
+    for (file, wanted) in [(path("b.db"), "hermes store restore "), (own, "is the store that is in use")] {
+        let refused = home.run(&["sessions", "import", &file]).await.unwrap();
+        assert!(refused.code == Some(2) && refused.stderr.contains(wanted), "{refused:?}");
+    }
     assert!(ok(&home, &["store", "check"]).await.contains("Everything is as it must be."));
     ok(&home, &["store", "vacuum", "--force"]).await;
     talk(&home, "hello").await;
