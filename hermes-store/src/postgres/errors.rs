@@ -64,7 +64,24 @@ fn is_lost_code(code: &str) -> bool {
     code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03")
 }
 
+/// What is wrong when a session is not the store's own. A pooler of transactions hands the store's statements and settings
+/// to whoever comes next; nothing else makes a server say this of a statement that the store itself has prepared, or of
+/// a table that it has seen when it was opened.
+const POOLER: &str = "a pooler before the server (PgBouncer) must pool sessions: pool_mode = session, \
+     ignore_startup_parameters = extra_float_digits";
+
 fn map_code(code: &str, detail: String) -> StoreError {
+    match code {
+        // PgBouncer's word for all that it has to say, also for what passes: a server that it does not reach.
+        "08P01" => return StoreError::Unavailable { detail: format!("{detail}; {POOLER}") },
+        // A prepared statement that is not there, or is there already.
+        "26000" | "42P05" => return StoreError::Invalid { detail: format!("{detail}; {POOLER}") },
+        // A table or a schema that is not there.
+        "42P01" | "3F000" => {
+            return StoreError::Io { detail: format!("{detail} ({code}); if its schema was not removed, {POOLER}") };
+        }
+        _ => {}
+    }
     if is_lost_code(code) {
         return StoreError::Unavailable { detail };
     }
@@ -124,9 +141,21 @@ mod tests {
             ("54000", "HM1015"),
             ("22021", "HM1015"),
             ("42P01", "HM1016"),
+            ("3F000", "HM1016"),
+            ("26000", "HM1015"),
+            ("42P05", "HM1015"),
+            ("08P01", "HM1019"),
         ];
         for (code, want) in cases {
             assert_eq!(map_code(code, String::new()).code(), want, "code {code}");
+        }
+    }
+
+    #[test]
+    fn what_a_pooler_of_transactions_breaks_names_the_pooler() {
+        for code in ["26000", "42P05", "42P01", "3F000", "08P01"] {
+            let told = map_code(code, "x".to_owned()).to_string();
+            assert!(told.contains("pool_mode = session"), "{code}: {told}");
         }
     }
 

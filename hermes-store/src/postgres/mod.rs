@@ -20,8 +20,10 @@
 //! are made once, their statements are prepared once, and LISTEN belongs to a session. A pooler in front of the server
 //! (PgBouncer) must therefore pool sessions (`pool_mode = session`, with `ignore_startup_parameters =
 //! extra_float_digits`), and give as many as `connections` + 5 to each process. Pooling of transactions is not
-//! supported, and nothing notices it in time: a statement would meet a session that does not know it, or the tables of
-//! another schema. Locks of the store are those of rows and of transactions; no advisory lock outlives its transaction.
+//! supported, and nothing notices it before a statement meets a session that does not know it, or the tables of another
+//! schema; the error of that statement names the pooler and what to change (`errors`). Notifications would be lost without
+//! a word, which costs those who wait a look of their own. Locks of the store are those of rows and of transactions; no
+//! advisory lock outlives its transaction.
 //!
 //! # The URL
 //!
