@@ -13,6 +13,8 @@ use crate::protocol::{
 };
 use crate::service::store_error;
 
+/// The database in a home of the Python program.
+const PYTHON_FILE: &str = "state.db";
 /// What a SQLite file begins with.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
@@ -48,7 +50,7 @@ async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport,
     let path = given(params);
     let store = parts.store().await?;
     if let Some(open) = parts.store_file()
-        && is_same_file(&path, &open).await
+        && is_open_store(&path, &open).await
     {
         return Err(store_error(&StoreError::Invalid {
             detail: format!(
@@ -73,8 +75,15 @@ async fn import(parts: &Parts, params: &StorePathParams) -> Result<ImportReport,
     report.map_err(failed)
 }
 
-/// Whether two paths lead to one file, by whatever names.
-async fn is_same_file(one: &Path, other: &Path) -> bool {
+/// Whether what is to be imported is the open store itself, by whatever name: its file, or a home that has nothing of the
+/// Python program.
+async fn is_open_store(one: &Path, other: &Path) -> bool {
+    let is_dir = tokio::fs::metadata(one).await.is_ok_and(|found| found.is_dir());
+    let has_python = is_dir && tokio::fs::try_exists(one.join(PYTHON_FILE)).await.unwrap_or(true);
+    let one = match other.file_name() {
+        Some(name) if is_dir && !has_python => one.join(name),
+        _ => one.to_owned(),
+    };
     match (tokio::fs::canonicalize(one).await, tokio::fs::canonicalize(other).await) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,

@@ -59,7 +59,7 @@ enum What {
     },
     /// Rows that hold words
     Search {
-        /// Words, "phrases", pre*, *part*, with AND, OR and NOT
+        /// Words, "phrases", pre*, *part*, with AND, OR and NOT; more than one word in quotes
         #[arg(allow_hyphen_values = true)]
         text: String,
         #[command(flatten)]
@@ -428,6 +428,11 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
             } else {
                 out.write_all(lists::session(&shown, style).as_bytes())?;
             }
+        }
+        What::Search { text, .. } if text.trim().is_empty() => {
+            return Err(Fault::Usage(
+                "there is nothing to search for; `hermes sessions list` shows all sessions".to_owned(),
+            ));
         }
         What::Search { text, filter, json } => {
             let tries = filter.tries(&text);

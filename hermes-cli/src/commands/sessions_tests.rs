@@ -147,8 +147,8 @@ fn deleting_without_a_terminal_needs_yes() {
     assert_eq!(run(args, &context()).unwrap_err().exit(), Exit::Usage);
 }
 
-fn search_args(text: &str, change: impl FnOnce(&mut SearchArgs)) -> Vec<String> {
-    let mut filter = SearchArgs {
+fn no_filter() -> SearchArgs {
+    SearchArgs {
         limit: 20,
         session: None,
         source: None,
@@ -159,7 +159,11 @@ fn search_args(text: &str, change: impl FnOnce(&mut SearchArgs)) -> Vec<String> 
         sort: Sort::Newest,
         context: false,
         after: None,
-    };
+    }
+}
+
+fn search_args(text: &str, change: impl FnOnce(&mut SearchArgs)) -> Vec<String> {
+    let mut filter = no_filter();
     change(&mut filter);
     filter.tries(text)
 }
@@ -186,6 +190,13 @@ fn an_empty_search_says_so_and_what_to_try() {
     assert!(nothing_found(&page("", r#""x""#), &[]).unwrap().contains("--after"));
     let hit = r#"{"conversation":"c1","title":null,"message":"m1","seq":1,"role":"user","snippet":"x","created_at_ms":0,"before":null,"after":null}"#;
     assert_eq!(nothing_found(&page(hit, "null"), &[]), None);
+}
+
+#[tokio::test]
+async fn a_search_for_nothing_is_wrong_use() {
+    let nothing = What::Search { text: " ".into(), filter: no_filter(), json: true };
+    let (exit, _, requests) = execute_text(nothing, 0).await;
+    assert_eq!((exit.unwrap_err().exit(), requests.len()), (Exit::Usage, 0));
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ mod editor;
 mod slash;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, Intent, PromptSubmitParams, Request, Response, SessionRenameParams, SessionResolveParams,
-    SessionUndoParams, TurnWaitParams,
+    ConversationSummary, Intent, PromptSubmitParams, Request, Response, SessionRefParams, SessionRenameParams,
+    SessionResolveParams, SessionUndoParams, TurnWaitParams,
 };
 
 use crate::args::PickArgs;
@@ -210,7 +210,7 @@ async fn run_command(
                 return go_on(room, &picked).await;
             }
         }
-        Slash::Undo | Slash::Retry | Slash::Steer | Slash::Redirect if session.is_none() => {
+        Slash::Undo | Slash::Redo | Slash::Retry | Slash::Steer | Slash::Redirect if session.is_none() => {
             room.screen.note("There is no session yet: say something first.");
         }
         Slash::Undo => {
@@ -218,7 +218,15 @@ async fn run_command(
                 let params = SessionUndoParams { conversation: session.id.clone(), turns: 1 };
                 let done = request!(room.link, Request::SessionUndo(params), Response::Undone(done) => done)?;
                 let text = one_line(&done.text, width);
-                room.screen.note(&format!("{} rows are undone; the input was: {text}", done.rows));
+                room.screen
+                    .note(&format!("{} rows are undone (/redo brings them back); the input was: {text}", done.rows));
+            }
+        }
+        Slash::Redo => {
+            if let Some(session) = session {
+                let params = SessionRefParams { conversation: session.id.clone() };
+                let rows = request!(room.link, Request::SessionRedo(params), Response::Redone { rows } => rows)?;
+                room.screen.note(&format!("{rows} rows are back."));
             }
         }
         Slash::Retry => {
@@ -322,6 +330,15 @@ mod tests {
             assert_eq!((params.intent, params.text.as_str()), (Some(want), text));
             assert_eq!(params.conversation, Some(ConversationId::parse("c1").unwrap()));
         }
+    }
+
+    #[tokio::test]
+    async fn an_undo_is_taken_back_by_command() {
+        let (_, said, asked) = type_and_ask("/redo", None).await;
+        assert!(said.contains("no session yet") && asked.is_empty(), "{said}");
+        let (_, _, asked) = type_and_ask("/redo", Some(summary("c1", None))).await;
+        let conversation = ConversationId::parse("c1").unwrap();
+        assert_eq!(asked, [Request::SessionRedo(SessionRefParams { conversation })]);
     }
 
     #[tokio::test]

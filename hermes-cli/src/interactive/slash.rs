@@ -17,6 +17,8 @@ pub(super) enum Slash {
     Title,
     /// Undoes the last input.
     Undo,
+    /// Takes the last undo back.
+    Redo,
     /// Undoes the last input and sends it again.
     Retry,
     /// Says something to the turn that runs, in whatever process.
@@ -43,6 +45,7 @@ const REGISTRY: &[Entry] = &[
     Entry { slash: Slash::Resume, name: "resume", argument: "ID|TITLE", help: "go on with a session" },
     Entry { slash: Slash::Title, name: "title", argument: "TEXT", help: "give this session a title" },
     Entry { slash: Slash::Undo, name: "undo", argument: "", help: "undo the last input and what came of it" },
+    Entry { slash: Slash::Redo, name: "redo", argument: "", help: "take the undo back, while nothing was said since" },
     Entry { slash: Slash::Retry, name: "retry", argument: "", help: "undo the last input and send it again" },
     Entry {
         slash: Slash::Steer,

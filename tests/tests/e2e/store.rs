@@ -60,7 +60,9 @@ async fn a_backup_can_be_brought_back() {
     assert!(ok(&home, &["doctor"]).await.contains("hermes.db.replaced-"));
     // Neither a backup nor the store itself is imported; each is told what to do instead.
     let own = home.path().join("hermes.db").display().to_string();
-    for (file, wanted) in [(path("b.db"), "hermes store restore "), (own, "is the store that is in use")] {
+    let dir = home.path().display().to_string();
+    let in_use = "is the store that is in use";
+    for (file, wanted) in [(path("b.db"), "hermes store restore "), (own, in_use), (dir, in_use)] {
         let refused = home.run(&["sessions", "import", &file]).await.unwrap();
         assert!(refused.code == Some(2) && refused.stderr.contains(wanted), "{refused:?}");
     }
