@@ -16,7 +16,7 @@ use hermes_store::SearchStore as _;
 use hermes_store::postgres::PostgresStore;
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
 use sqlx::postgres::PgTypeInfo;
-use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Either, Executor as _, SqlSafeStr as _};
+use sqlx::{AssertSqlSafe, Column as _, ConnectOptions as _, Either, Executor as _, Row as _, SqlSafeStr as _};
 use sqlx::{Statement as _, TypeInfo as _};
 use support::TestSchema;
 
@@ -395,6 +395,157 @@ async fn every_statement_can_be_prepared_on_postgres() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    store.close().await;
+}
+
+/// Tables that grow with every turn. No statement may look at all their rows, except those of [`WHOLE`].
+const GROWING: [&str; 5] = ["messages", "calls", "turns", "admissions", "usage_log"];
+/// Rows of each growing table that plans are made for, and the conversations that they belong to.
+const PLAN_ROWS: usize = 100_000;
+const PLAN_CONVERSATIONS: usize = 100;
+/// Statements that read a whole table on purpose, by file and constant: a check of the store, its sizes, and what is done
+/// once to a restored backup.
+const WHOLE: [&str; 5] = [
+    "sql/maintenance.rs CHECKS",
+    "sql/maintenance.rs SIZES",
+    "sqlite/maintenance.rs CANCEL_WAITING",
+    "sqlite/maintenance.rs LOSE_STARTED",
+    "sqlite/maintenance.rs DOUBT_CALLS",
+];
+
+/// Fills a store as many turns do: words that both databases understand but for where the numbers come from.
+fn filling(numbers: &str) -> Vec<String> {
+    let each = PLAN_ROWS / PLAN_CONVERSATIONS;
+    let place = format!("'c' || (n / {each}), n % {each} + 1");
+    vec![
+        format!(
+            "INSERT INTO conversations (id, profile, source, revision, token, generation, seq, place, lease_expires_ms, \
+             lease_ttl_ms, freed_ms, message_count, created_ms, activity_ms, tip) SELECT 'c' || n, 'p', 's', 1, 1, 1, {each}, \
+             {each}, 0, 0, 0, {each}, n, n, 's' || n FROM ({numbers}) AS x WHERE n < {PLAN_CONVERSATIONS}"
+        ),
+        format!(
+            "INSERT INTO sessions (id, conversation_id, provider, model, prompt_hash, tools_hash, first_seq, started_ms) \
+             SELECT 's' || n, 'c' || n, 'p', 'm', 'h', 'h', 0, n FROM ({numbers}) AS x WHERE n < {PLAN_CONVERSATIONS}"
+        ),
+        format!(
+            "INSERT INTO messages (id, conversation_id, seq, session_id, turn_id, role, kind, state, content, has_calls, \
+             digest, created_ms) SELECT 'm' || n, {place}, 's' || (n / {each}), 't' || (n / 10), \
+             CASE n % 2 WHEN 0 THEN 'user' ELSE 'assistant' END, 'normal', 'active', 'x', 0, 'd', n \
+             FROM ({numbers}) AS x"
+        ),
+        format!(
+            "INSERT INTO calls (id, conversation_id, result_seq, turn_id, assistant_id, assistant_seq, result_id, \
+             provider_id, name, arguments, replay, state, written_ms) SELECT 'k' || n, {place}, 't' || (n / 10), 'm' || n, \
+             n % {each} + 1, 'r' || n, 'i', 'f', '{{}}', 'never', 'settled', n FROM ({numbers}) AS x"
+        ),
+        format!(
+            "INSERT INTO admissions (id, conversation_id, seq, principal, request_id, intent, payload, submitted_by, \
+             status, turn_id, created_ms) SELECT 'a' || n, {place}, 'p', 'r' || n, 'queue', 'x', 'o', 'terminal', 't' || n, \
+             n FROM ({numbers}) AS x"
+        ),
+        format!(
+            "INSERT INTO turns (id, conversation_id, first_seq, admission_id, generation, attempt, status, api_calls, \
+             started_ms) SELECT 't' || n, {place}, 'a' || n, 1, 1, 'ended', 1, n FROM ({numbers}) AS x"
+        ),
+        format!(
+            "INSERT INTO usage_log (attempt, conversation_id, provider, model, task, input, output, cache_read, \
+             cache_write, reasoning, known) SELECT 'u' || n, 'c' || (n / {each}), 'p', 'm', '', 1, 1, 0, 0, 0, 1 \
+             FROM ({numbers}) AS x"
+        ),
+        "ANALYZE".to_owned(),
+    ]
+}
+
+/// Fails for a statement that reads a whole growing table and is not known to.
+fn only_known(found: &[(String, String)]) {
+    let wrong = found.iter().filter(|(name, _)| !WHOLE.contains(&name.as_str()));
+    let shown: Vec<_> = wrong.map(|(name, plan)| format!("{name}\n{plan}")).collect();
+    assert!(shown.is_empty(), "these look at all rows of a table that grows:\n{}", shown.join("\n"));
+}
+
+#[tokio::test]
+async fn i25_no_statement_looks_at_all_rows_of_a_growing_table_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hermes.db");
+    let clock = std::sync::Arc::new(hermes_store::HostClock::new());
+    SqliteStore::open(SqliteOptions::new(&path, clock)).await.unwrap().close().await;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).foreign_keys(false);
+    let mut conn = options.connect().await.unwrap();
+    let numbers = format!(
+        "WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n < {}) SELECT n FROM s",
+        PLAN_ROWS - 1
+    );
+    for sql in filling(&numbers) {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+    }
+    let (mut found, mut plans) = (Vec::new(), 0);
+    for (name, sql) in all(&["sql", "sqlite"]) {
+        if ["sqlite/index.rs", "sqlite/search.rs"].iter().any(|file| name.starts_with(file)) {
+            continue;
+        }
+        let plan = sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"))).fetch_all(&mut conn).await;
+        let Ok(plan) = plan else { continue };
+        let lines: Vec<String> = plan.iter().map(|row| row.get(3)).collect();
+        let text = format!("{sql}\n    {}", lines.join("\n    "));
+        // A name behind SCAN may be an alias; what is read in the order of an index and ends early is no whole look.
+        let whole = |line: &String| {
+            let mut words = line.split_whitespace();
+            let scanned = words.next() == Some("SCAN");
+            let table = words.next().unwrap_or_default();
+            let real = GROWING.iter().any(|name| {
+                *name == table
+                    || (sql.contains(&format!("{name} {table} ")) || sql.contains(&format!("{name} AS {table} ")))
+            });
+            scanned && real
+        };
+        if lines.iter().any(whole) {
+            found.push((name, text));
+        }
+        plans += 1;
+    }
+    assert!(plans > 50, "plans were made: {plans}");
+    only_known(&found);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i25_no_statement_looks_at_all_rows_of_a_growing_table_on_postgres() {
+    let schema = TestSchema::new();
+    let store = PostgresStore::connect(schema.options()).await.unwrap();
+    store.rebuild_index().await.unwrap();
+    let mut conn = schema.connection().await;
+    support::run(&mut conn, "SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan").await;
+    for sql in filling(&format!("SELECT n FROM generate_series(0, {}) AS n", PLAN_ROWS - 1)) {
+        support::run(&mut conn, &sql).await;
+    }
+    let (mut found, mut plans) = (Vec::new(), 0);
+    for (name, sql) in all(&["sql", "postgres"]) {
+        let prepared = (&mut conn).prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await.unwrap();
+        let Some(Either::Left(parameters)) = prepared.parameters().map(|p| p.map_left(<[_]>::to_vec)) else { panic!() };
+        let nulls = vec!["NULL"; parameters.len()].join(", ");
+        let arguments = if nulls.is_empty() { String::new() } else { format!("({nulls})") };
+        support::run(&mut conn, &format!("PREPARE plan AS {sql}")).await;
+        let explain = format!("EXPLAIN EXECUTE plan{arguments}");
+        let lines: Vec<String> = sqlx::raw_sql(AssertSqlSafe(explain))
+            .fetch_all(&mut conn)
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        support::run(&mut conn, "DEALLOCATE plan").await;
+        let whole = |line: &String| {
+            GROWING.iter().any(|table| {
+                line.contains(&format!("Seq Scan on {table} "))
+                    || line.trim_end().ends_with(&format!("Seq Scan on {table}"))
+            })
+        };
+        if lines.iter().any(whole) {
+            found.push((name, format!("{sql}\n    {}", lines.join("\n    "))));
+        }
+        plans += 1;
+    }
+    assert!(plans > 50, "plans were made: {plans}");
+    only_known(&found);
     store.close().await;
 }
 
