@@ -23,6 +23,8 @@ use crate::text::harmless;
 
 /// Most bytes that are taken from stdin; more is refused, because no model reads more.
 const STDIN_LIMIT_BYTES: u64 = 8 << 20;
+/// What a conversation's inputs say of where they were written.
+const PLATFORM: &str = "terminal";
 
 /// How the program talks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,6 +238,7 @@ impl Room<'_> {
             request_id: None,
             text: text.to_owned(),
             intent: None,
+            platform: Some(PLATFORM.to_owned()),
         };
         let submitted = request!(self.link, Request::PromptSubmit(params), Response::Submitted(done) => done)?;
         Ok(followed(submitted))

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct Input {
     /// What the user wrote, byte for byte.
     pub text: String,
+    /// Where the user writes, in one word (`telegram`, `terminal`); `None` says nothing of it. The prompt of a session does
+    /// not change with it: a change is told the model once, behind the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
     /// What a child may do; only in inputs that the engine makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) child: Option<crate::delegate::ChildTask>,
@@ -17,7 +21,14 @@ impl Input {
     /// An input of plain text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), child: None }
+        Self { text: text.into(), platform: None, child: None }
+    }
+
+    /// The same, written at this place.
+    #[must_use]
+    pub fn from_platform(mut self, platform: impl Into<String>) -> Self {
+        self.platform = Some(platform.into());
+        self
     }
 
     pub(crate) fn to_payload(&self) -> String {

@@ -50,6 +50,7 @@ mod metrics;
 mod nudge;
 mod operator;
 mod persist;
+mod platform;
 mod prefix;
 mod projection;
 mod prompt;

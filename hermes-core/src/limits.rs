@@ -237,6 +237,11 @@ const _: () = assert!(GUARD_EXACT_FAILURES_WARN < GUARD_EXACT_FAILURES_HALT);
 const _: () = assert!(GUARD_TOOL_FAILURES_WARN < GUARD_TOOL_FAILURES_HALT);
 const _: () = assert!(GUARD_NO_PROGRESS_WARN < GUARD_NO_PROGRESS_HALT && GUARD_STREAK_WARN < GUARD_STREAK_HALT);
 
+/// Characters of a platform's name.
+pub const PLATFORM_MAX_CHARS: usize = 32;
+/// Rows, from the last one back, in which an input is looked for that says where it was written.
+pub const PLATFORM_LOOK_ROWS: usize = 200;
+
 /// Events that are kept of one conversation for clients that come back (the Python program's number).
 pub const REPLAY_EVENTS_MAX: usize = 512;
 /// Bytes that they may take, roughly.

@@ -598,6 +598,9 @@ pub struct PromptSubmitParams {
     /// `queue` (default), `steer` or `redirect`.
     #[serde(default)]
     pub intent: Option<Intent>,
+    /// Where the user writes, in one word (`telegram`); the model is told when it changes. None says nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
 }
 
 /// What became of an input.

@@ -229,6 +229,7 @@ impl Shared {
             request_id: None,
             text: undone.text.clone(),
             intent: None,
+            platform: None,
         };
         let admitted = self.admit(&engine, params).await;
         let admitted = undone.settle(engine.store().as_ref(), admitted).await?;
@@ -237,12 +238,14 @@ impl Shared {
     }
 
     async fn admit(&self, engine: &Engine, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
+        let mut input = Input::text(params.text);
+        input.platform = params.platform;
         let submission = Submission {
             conversation: params.conversation,
             principal: self.parts.principal(),
             request_id: params.request_id,
             intent: params.intent.unwrap_or(hermes_store::Intent::Queue),
-            input: Input::text(params.text),
+            input,
         };
         let outcome = engine.submit(submission).await.map_err(|error| engine_error(&error))?;
         let receipt = outcome.receipt().clone();

@@ -28,16 +28,8 @@ const CORE: &[&str] = &[
 ];
 
 /// The same for a surface that has no way to put a question to its user.
-const CORE_UNASKED: &[&str] = &[
-    "terminal",
-    "process_manage",
-    "read_file",
-    "write_file",
-    "patch",
-    "search_files",
-    "todo_list",
-    "delegate_task",
-];
+const CORE_UNASKED: &[&str] =
+    &["terminal", "process_manage", "read_file", "write_file", "patch", "search_files", "todo_list", "delegate_task"];
 
 const fn elementary(name: &'static str, tools: &'static [&'static str]) -> Toolset {
     Toolset { name, tools, includes: &[], bundle: false }

@@ -120,6 +120,7 @@ async fn say_into(
         request_id: None,
         text: text.to_owned(),
         intent: Some(intent),
+        platform: None,
     };
     let submitted = request!(room.link, Request::PromptSubmit(params), Response::Submitted(done) => done)?;
     let wait = Request::TurnWait(TurnWaitParams { admission: submitted.receipt.admission });

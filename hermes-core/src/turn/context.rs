@@ -16,6 +16,7 @@ use crate::input::Input;
 use crate::limits::HYDRATE_MAX_ROWS;
 use crate::nudge::Nudge;
 use crate::persist::persist;
+use crate::platform;
 use crate::projection;
 use crate::prompt;
 use crate::recovery::Recovery;
@@ -76,7 +77,7 @@ impl Turn<'_> {
     /// Opens the conversation's first session with the user's row.
     async fn open_session(&mut self, tools: PromptSnapshot) -> Result<(), Ending> {
         let session = self.first_session(tools).await;
-        let rows = vec![self.user_row()?];
+        let rows = vec![self.user_row().await?];
         self.persist(|| self.engine.store.open_session(&self.fence, &self.id, session.clone(), rows.clone())).await?;
         self.system = session.prompt.bytes().clone();
         self.session = Some(session.id.clone());
@@ -139,7 +140,7 @@ impl Turn<'_> {
         if resumed {
             return Ok(());
         }
-        let rows = vec![self.user_row()?];
+        let rows = vec![self.user_row().await?];
         self.persist(|| self.engine.store.append(&self.fence, &self.id, rows.clone(), None)).await
     }
 
@@ -154,8 +155,12 @@ impl Turn<'_> {
 
     /// The row of the admission's input. Its id comes from the admission, so that a turn that is begun again writes
     /// the same row.
-    fn user_row(&self) -> Result<NewMessage, Ending> {
-        user_row(&self.admission, MessageKind::Normal)
+    async fn user_row(&self) -> Result<NewMessage, Ending> {
+        let mut row = user_row(&self.admission, MessageKind::Normal)?;
+        let platform = Input::from_payload(&self.admission.payload).ok().and_then(|input| input.platform);
+        let noted = platform::note(self.engine, self.fence.conversation(), platform.as_deref(), &mut row).await;
+        self.store(noted)?;
+        Ok(row)
     }
 
     /// Loads what the model is shown, and gives the tools their state back.

@@ -31,6 +31,7 @@ mod judge;
 mod listed;
 mod liveness;
 mod operator;
+mod platform;
 mod property;
 mod recovery;
 mod redirect;

@@ -20,8 +20,8 @@ mod write;
 mod writer;
 
 pub(crate) use guard::check_readable;
-pub(crate) use maintenance::is_open_elsewhere;
 pub use leftovers::{LeftBy, Leftover, leftovers};
+pub(crate) use maintenance::is_open_elsewhere;
 pub use maintenance::{RestoreReport, restore};
 
 use std::path::PathBuf;
