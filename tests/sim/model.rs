@@ -323,7 +323,9 @@ impl ChatModel for Model {
         if let Some(meanwhile) = step.meanwhile
             && (!once || self.fail(&counted, 2, 1))
         {
-            self.hands.act(&conversation, meanwhile, &key).await;
+            // Once for all news: a world in which each sends what gives a task away would never come to rest.
+            let cause = if input.starts_with(NEWS_INPUT) { format!("{NEWS_INPUT}-{spoken}") } else { key.clone() };
+            self.hands.act(&conversation, meanwhile, &cause).await;
         }
         Ok(slowly(answer(step.say, &key)))
     }
