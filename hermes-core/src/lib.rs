@@ -59,6 +59,7 @@ mod repetition;
 mod retry;
 mod ring;
 mod route;
+mod run;
 mod seams;
 mod shown;
 mod stop;

@@ -66,6 +66,8 @@ pub struct ProviderError {
     pub context_limit: Option<u64>,
     /// The output cap that would fit, in tokens, when the provider reported enough to compute it.
     pub output_limit: Option<u64>,
+    /// Another key is ready, or this one was renewed: the same request may go out again at once.
+    pub another_key: bool,
     /// Provider and model, for messages.
     pub route: String,
 }
@@ -82,6 +84,7 @@ impl ProviderError {
             retry_after_ms: None,
             context_limit: None,
             output_limit: None,
+            another_key: false,
             route: String::new(),
         }
     }

@@ -11,6 +11,7 @@
 
 mod chat;
 mod classify;
+pub mod credential;
 mod error;
 #[cfg(feature = "http")]
 pub mod http;

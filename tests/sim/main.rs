@@ -12,6 +12,23 @@
 //! | [`seeds`] | random scenarios with random disturbances, one process after the other |
 //! | [`crowd`] | random worlds of several conversations and several processes at the same time |
 //! | [`real`] | the scenarios on SQLite and PostgreSQL, in real time, with a few points of each kind |
+//!
+//! The eleven checkers, and what looks at children:
+//!
+//! | | what | where |
+//! |---|---|---|
+//! | a | every accepted input is over, once | `check::accepted_inputs_are_over`, `check::heard_once`, `sweep::no_input_twice` |
+//! | b | inputs start in their order | `check::starts_follow_the_queue` |
+//! | c | no row of an older start behind one of a newer | `check::generations_grow` |
+//! | d | every call has one result, in call order | `check::every_call_has_one_result`, `check::pairs` |
+//! | e | a call that runs is stored | `parts::SimTool` (its `call`) |
+//! | f | what may happen once does, and nothing is invented | `check::effects_happen_once`, `check::effects_are_in_a_transcript`, `check::late_effects_are_told` |
+//! | g | request N begins request N+1 | `check::requests_extend_each_other`, `check::requests_of_all_nodes_agree`, `parts::Watcher` |
+//! | h | a shortened history keeps its bytes, and has one child | `check::nothing_is_shown_twice`, `check::no_row_has_changed`, `check::sessions_are_one_line` |
+//! | i | nothing is reported before it is stored | `parts::Watcher` (its `ended` and `emit`) |
+//! | j | requests are counted, and within the budget | `parts::Watcher` (its `ended`) |
+//! | k | every world comes to rest | `sweep::simulate` |
+//! | l | a task runs once, ends, is told to its parent once, and ends with the turn that waits for it | `family::at_rest`, `family::none_at_work` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 

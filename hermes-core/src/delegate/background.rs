@@ -12,7 +12,7 @@
 //! A child that its parent waits for is left to the parent's turn, and is looked after here only when that turn is over
 //! without it. Any number of processes may do this over one store: leases and claims let one of them through.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
@@ -29,6 +29,7 @@ use crate::engine::{Engine, EngineError};
 use crate::input::Input;
 use crate::limits::{BACKGROUND_PARENTS_MAX, CHILD_LOOK_BACK_MS, CHILDREN_LOOKED_AT_MAX};
 use crate::persist::persist;
+use crate::run::Progress;
 use crate::stop::{Cause, Interrupt, StopSignal};
 
 /// Says that background children are run here, until it is dropped.
@@ -56,13 +57,17 @@ impl Children {
 struct AtWork<'e> {
     children: HashSet<ConversationId>,
     parents: HashSet<AdmissionId>,
+    /// Children that somebody else has, and when they are looked at again: a look that finds nothing to do is over at
+    /// once, and would be the next one's cause.
+    resting: HashMap<ConversationId, i64>,
     running: FuturesUnordered<BoxFuture<'e, Done>>,
     /// The first look sees everything that earlier processes left.
     looked: bool,
 }
 
 enum Done {
-    Child(ConversationId),
+    /// Whether it is somebody else's now.
+    Child(ConversationId, bool),
     Parent(AdmissionId),
 }
 
@@ -88,7 +93,13 @@ impl Engine {
     async fn tend(&self) {
         let inner = self.inner();
         let running = FuturesUnordered::new();
-        let mut work = AtWork { children: HashSet::new(), parents: HashSet::new(), running, looked: false };
+        let mut work = AtWork {
+            children: HashSet::new(),
+            parents: HashSet::new(),
+            resting: HashMap::new(),
+            running,
+            looked: false,
+        };
         loop {
             let is_ending = inner.closing.has_begun();
             if is_ending && work.running.is_empty() {
@@ -118,8 +129,12 @@ impl Engine {
             tokio::select! {
                 biased;
                 Some(done) = work.running.next(), if !work.running.is_empty() => match done {
-                    Done::Child(child) => {
+                    Done::Child(child, is_others) => {
                         work.children.remove(&child);
+                        if is_others {
+                            let sweep = i64::try_from(WORK_SWEEP_MS).unwrap_or(i64::MAX);
+                            work.resting.insert(child, inner.clock.now_ms().saturating_add(sweep));
+                        }
                     }
                     Done::Parent(input) => {
                         work.parents.remove(&input);
@@ -143,21 +158,23 @@ impl Engine {
         let since = if work.looked { inner.clock.now_ms().saturating_sub(look_back) } else { i64::MIN };
         let wide = inner.settings.delegation.clone().unwrap_or_default().max_concurrent_children.max(1);
         let found = inner.store.conversations(filter).await?;
+        let now_ms = inner.clock.now_ms();
+        work.resting.retain(|_, until_ms| *until_ms > now_ms);
         // The oldest first.
         for child in found.into_iter().rev() {
             if work.children.len() >= wide {
                 return Ok(());
             }
             let is_old = child.pending.is_none() && child.last_activity_ms < since;
-            if is_old || work.children.contains(&child.id) {
+            if is_old || work.children.contains(&child.id) || work.resting.contains_key(&child.id) {
                 continue;
             }
             if let Some(record) = self.due_delegation(&child).await? {
                 work.children.insert(child.id.clone());
                 work.running.push(Box::pin(async move {
                     let child = record.child.clone();
-                    self.tend_child(record).await;
-                    Done::Child(child)
+                    let is_others = self.tend_child(record).await;
+                    Done::Child(child, is_others)
                 }));
             }
         }
@@ -199,8 +216,8 @@ impl Engine {
         Ok(matches!(status, AdmissionStatus::Queued | AdmissionStatus::Started))
     }
 
-    /// Runs a child and stores its end. What fails is tried again with the next look.
-    async fn tend_child(&self, record: DelegationRecord) {
+    /// Runs a child and stores its end; true when somebody else has it. What fails is tried again with the next look.
+    async fn tend_child(&self, record: DelegationRecord) -> bool {
         let inner = self.inner();
         let under = Under { parent: record.parent.clone(), turn: record.turn.clone(), delegation: record.id.clone() };
         let shown = inner.children.show(&record.child, under);
@@ -209,29 +226,32 @@ impl Engine {
         } else {
             tokio::select! {
                 biased;
-                worked = self.run_until_over(&record.child, &record.input) => worked.map(|_| ()),
+                worked = self.run_until_over(&record.child, &record.input) => worked.map(|_| false),
                 never = self.until_given_up(&record) => match never {},
             }
         };
         drop(shown);
         inner.close_tool_session(&record.child).await;
         let ended = match worked {
-            Ok(()) => self.end_delegation(&record.id).await.map(|_| ()).map_err(EngineError::from),
+            Ok(is_others) => self.end_delegation(&record.id).await.map(|_| is_others).map_err(EngineError::from),
             Err(error) => Err(error),
         };
-        if let Err(error) = ended {
+        ended.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), "a child in the background is gone on with later: {error}");
-        }
+            false
+        })
     }
 
     /// A look at a child whose delegation is over. A task that was given up is closed, and nothing more is done of it;
     /// what came behind the task (somebody spoke to the child, or a child of its own has ended) is run like any input.
-    async fn step_after_end(&self, record: &DelegationRecord) -> Result<(), EngineError> {
+    /// True when there was nothing to do here.
+    async fn step_after_end(&self, record: &DelegationRecord) -> Result<bool, EngineError> {
         let signal = StopSignal::default();
         if self.inner().store.admission(&record.input).await?.receipt.status != AdmissionStatus::Terminal {
             signal.stop(Cause::Asked(Stopper::User), Interrupt::Hard);
         }
-        self.step(&record.child, signal).await.map(|_| ())
+        let progress = self.step(&record.child, signal).await?;
+        Ok(matches!(progress, Progress::Idle | Progress::Busy(_)))
     }
 
     /// Brings results that wait to their parents, and runs the inputs that they became.

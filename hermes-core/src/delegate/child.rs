@@ -35,10 +35,11 @@ use super::{
 };
 use crate::builder::Nobody;
 use crate::end::{EndReason, Stopper};
-use crate::engine::{Engine, EngineError, Progress};
+use crate::engine::{Engine, EngineError};
 use crate::input::Input;
 use crate::limits::{CHILD_RECOVERIES_MAX, SUBAGENTS_PER_TURN_MAX, WAIT_POLL_MS};
 use crate::persist::persist;
+use crate::run::Progress;
 use crate::stop::{Cause, Interrupt, StopSignal};
 use crate::turn::{Ending, Turn};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::credential::Credentials;
 use crate::profile::Profile;
 
 /// For the TCP and TLS handshakes.
@@ -90,8 +91,10 @@ pub struct HttpModelConfig {
     pub base_url: Option<String>,
     /// The model's name at the provider.
     pub model: String,
-    /// The key.
+    /// The key, when there is one and no more.
     pub key: Option<SecretString>,
+    /// Who says which key is used, instead of `key`.
+    pub credentials: Option<Arc<dyn Credentials>>,
     /// `None`: by where the server is.
     pub timeouts: Option<Timeouts>,
     /// Most tokens of input and output together, when known.
@@ -113,6 +116,7 @@ impl HttpModelConfig {
             base_url: None,
             model: model.into(),
             key: None,
+            credentials: None,
             timeouts: None,
             context_window: None,
             max_output_tokens: None,

@@ -1,5 +1,6 @@
 //! Models behind HTTP. No environment is read here, no request is repeated and nothing sleeps.
 
+mod authorize;
 mod body;
 mod client;
 pub mod config;

@@ -7,21 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use futures::StreamExt as _;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::chat::{ChatModel, ChatRequest, DeltaStream, ModelInfo};
+use crate::chat::{ChatModel, ChatRequest, Delta, DeltaStream, ModelInfo};
 use crate::classify::{Failure, classify};
+use crate::credential::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
 use crate::error::{ErrorClass, ProviderError};
+use crate::http::authorize::authorize;
 use crate::http::body::Reader;
 use crate::http::client::Clients;
 use crate::http::config::{HttpModelConfig, Timeouts};
 use crate::http::failure::{lost_before_answer, transport};
 use crate::mode::{self, DecodeContext, Encoded, NameMap, WireOptions};
-use crate::profile::{ApiMode, AuthHeader, KeyRule, Profile};
+use crate::profile::{ApiMode, KeyRule, Profile};
 
 /// Most bytes of an error answer that are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -46,7 +49,8 @@ pub struct HttpChatModel {
     /// Where requests go, without the method's path.
     base: Url,
     headers: HeaderMap,
-    key: Option<SecretString>,
+    profile: Arc<Profile>,
+    credentials: Arc<dyn Credentials>,
     route: String,
     aggregator: bool,
     timeouts: Timeouts,
@@ -75,14 +79,14 @@ impl HttpChatModel {
         if config.model.trim().is_empty() {
             return Err(wrong(&profile, "no model is named; set `model.default` in config.yaml or use -m"));
         }
-        let key = config.key.filter(|key| !key.expose_secret().trim().is_empty());
-        if profile.key == KeyRule::Required && key.is_none() && base.is_none() {
-            return Err(missing_key(&profile));
-        }
+        let credentials = match config.credentials {
+            Some(credentials) => credentials,
+            None => fixed(&profile, config.key, base.is_some(), &base_url)?,
+        };
         let endpoint = base_url.origin().ascii_serialization();
         let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
-            headers: headers(&profile, key.as_ref())?,
+            headers: headers(&profile)?,
             wire: WireOptions {
                 issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
@@ -100,7 +104,8 @@ impl HttpChatModel {
             },
             mode: profile.api_mode,
             base: base_url,
-            key,
+            profile,
+            credentials,
             timeouts: config.timeouts.unwrap_or(timeouts),
             max_response_bytes: config.max_response_bytes,
             proxy: config.proxy,
@@ -128,18 +133,25 @@ impl HttpChatModel {
 
     /// One request until the head of its response; once more on a new connection when a kept one turned out to be
     /// closed and nothing was answered (case W9).
-    async fn send(&self, encoded: &Encoded, first_byte: Duration, started: Instant) -> Result<Response, ProviderError> {
+    async fn send(
+        &self,
+        encoded: &Encoded,
+        ticket: &Ticket,
+        first_byte: Duration,
+        started: Instant,
+    ) -> Result<Response, ProviderError> {
         let clients = self.clients().await?;
         let limit = first_byte.min(self.timeouts.total);
         let work = async {
             let warm = self.warm.load(Ordering::Relaxed);
-            match self.post(&clients.pooled, encoded).await {
+            let head = self.head(encoded, ticket)?;
+            match post(&clients.pooled, &head, encoded).await {
                 Err(error) if warm && lost_before_answer(&error) => {
                     tracing::debug!(route = %self.route, "a kept connection was closed; once more on a new one");
                     let client = clients.fresh()?;
-                    self.post(&client, encoded).await.map_err(|error| self.lost(error))
+                    post(&client, &head, encoded).await.map_err(|error| self.lost(ticket, error))
                 }
-                other => other.map_err(|error| self.lost(error)),
+                other => other.map_err(|error| self.lost(ticket, error)),
             }
         };
         match timeout_at(started + limit, work).await {
@@ -152,37 +164,37 @@ impl HttpChatModel {
         }
     }
 
-    async fn post(&self, client: &Client, encoded: &Encoded) -> Result<Response, reqwest::Error> {
-        let mut request = client.post(self.url(encoded)).headers(self.headers.clone());
-        request = request.header(ACCEPT, encoded.accept);
+    /// Where this request goes, and all its headers.
+    fn head(&self, encoded: &Encoded, ticket: &Ticket) -> Result<(Url, HeaderMap), ProviderError> {
+        let base = match ticket.base_url.as_deref() {
+            Some(base) => base_url(&self.profile, Some(base))?,
+            None => self.base.clone(),
+        };
+        let url = method_url(base, encoded);
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(encoded.accept));
         for (name, value) in &encoded.headers {
-            request = request.header(*name, value);
+            let value = HeaderValue::from_str(value)
+                .map_err(|_| wrong(&self.profile, &format!("the header `{name}` of the request is not legal")))?;
+            headers.insert(*name, value);
         }
-        request.body(encoded.body.clone()).send().await
+        authorize(&self.profile, &ticket.secret, &mut headers, &url, &encoded.body)
+            .map_err(|what| wrong(&self.profile, what))?;
+        Ok((url, headers))
     }
 
-    /// Where this request goes. A base URL that names the method already is taken as it is.
-    fn url(&self, encoded: &Encoded) -> Url {
-        let mut url = self.base.clone();
-        let path = url.path().trim_end_matches('/').to_owned();
-        if !path.ends_with(&encoded.path) {
-            url.set_path(&format!("{path}/{}", encoded.path));
-        }
-        if !encoded.query.is_empty() {
-            url.set_query(Some(encoded.query));
-        }
-        url
+    fn lost(&self, ticket: &Ticket, error: reqwest::Error) -> ProviderError {
+        with_secrets(ticket, |secrets| transport(error, &self.info.endpoint, &self.route, secrets))
     }
 
-    fn lost(&self, error: reqwest::Error) -> ProviderError {
-        self.with_secrets(|secrets| transport(error, &self.info.endpoint, &self.route, secrets))
+    /// The error of an attempt, reported and marked when another credential is there.
+    fn charged(&self, ticket: &Ticket, error: ProviderError) -> ProviderError {
+        charge(self.credentials.as_ref(), ticket, &self.info.model, error)
     }
 
-    fn with_secrets<T>(&self, work: impl FnOnce(&[&str]) -> T) -> T {
-        match &self.key {
-            Some(key) => work(&[key.expose_secret()]),
-            None => work(&[]),
-        }
+    fn of_route(&self, mut error: ProviderError) -> ProviderError {
+        error.route.clone_from(&self.route);
+        error
     }
 
     fn error(&self, class: ErrorClass, what: &str) -> ProviderError {
@@ -192,7 +204,7 @@ impl HttpChatModel {
     }
 
     /// An answer that is no success.
-    async fn refused(&self, mut response: Response) -> ProviderError {
+    async fn refused(&self, ticket: &Ticket, mut response: Response) -> ProviderError {
         let status = response.status();
         if status.is_redirection() {
             let host = |url: &Url| url.host_str().unwrap_or_default().to_owned();
@@ -219,7 +231,7 @@ impl HttpChatModel {
         // What has arrived by then is enough to say something.
         let _ = timeout(Duration::from_millis(ERROR_BODY_TIMEOUT_MS), read).await;
         let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.with_secrets(|secrets| {
+        with_secrets(ticket, |secrets| {
             classify(&Failure {
                 status: Some(status.as_u16()),
                 headers: &header,
@@ -243,10 +255,15 @@ impl ChatModel for HttpChatModel {
         let started = Instant::now();
         let encoded = mode::encode(self.mode, request, &self.wire)?;
         let first_byte = if request.stream { self.timeouts.first_byte } else { self.timeouts.whole };
-        let response = self.send(&encoded, first_byte, started).await?;
+        let ticket = self.credentials.take(&self.info.model).await.map_err(|error| self.of_route(error))?;
+        let response = match self.send(&encoded, &ticket, first_byte, started).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.charged(&ticket, error)),
+        };
         self.warm.store(true, Ordering::Relaxed);
         if !response.status().is_success() {
-            return Err(self.refused(response).await);
+            let error = self.refused(&ticket, response).await;
+            return Err(self.charged(&ticket, error));
         }
         let decoder = mode::decoder(
             self.mode,
@@ -256,14 +273,69 @@ impl ChatModel for HttpChatModel {
                 route: self.route.clone(),
                 aggregator: self.aggregator,
                 stream: request.stream,
-                secrets: self.key.clone().into_iter().collect(),
+                secrets: ticket.secret.texts(),
             },
         );
         let route = self.route.clone();
         let reader =
             Reader::new(response, decoder, self.timeouts, request.stream, route, self.max_response_bytes, started);
-        Ok(reader.into_stream())
+        let (credentials, model) = (Arc::clone(&self.credentials), self.info.model.clone());
+        // The ticket lives as long as the answer is read.
+        let reported = reader.into_stream().map(move |item| match item {
+            Ok(Delta::Done(done)) => {
+                credentials.report(&ticket, &model, Outcome::Answered);
+                Ok(Delta::Done(done))
+            }
+            Ok(delta) => Ok(delta),
+            Err(error) => Err(charge(credentials.as_ref(), &ticket, &model, error)),
+        });
+        Ok(reported.boxed())
     }
+}
+
+/// Reports an error to the credential that was used.
+fn charge(credentials: &dyn Credentials, ticket: &Ticket, model: &str, mut error: ProviderError) -> ProviderError {
+    error.another_key = credentials.report(ticket, model, Outcome::Failed(&error)) == Next::Another;
+    error
+}
+
+async fn post(client: &Client, head: &(Url, HeaderMap), encoded: &Encoded) -> Result<Response, reqwest::Error> {
+    let (url, headers) = head.clone();
+    client.post(url).headers(headers).body(encoded.body.clone()).send().await
+}
+
+/// A base URL that names the method already is taken as it is.
+fn method_url(mut url: Url, encoded: &Encoded) -> Url {
+    let path = url.path().trim_end_matches('/').to_owned();
+    if !path.ends_with(&encoded.path) {
+        url.set_path(&format!("{path}/{}", encoded.path));
+    }
+    if !encoded.query.is_empty() {
+        url.set_query(Some(encoded.query));
+    }
+    url
+}
+
+fn with_secrets<T>(ticket: &Ticket, work: impl FnOnce(&[&str]) -> T) -> T {
+    let texts = ticket.secret.texts();
+    let texts: Vec<&str> = texts.iter().map(ExposeSecret::expose_secret).collect();
+    work(&texts)
+}
+
+/// The simple case: one key, or none where none is needed.
+fn fixed(
+    profile: &Profile,
+    key: Option<SecretString>,
+    is_elsewhere: bool,
+    base_url: &Url,
+) -> Result<Arc<dyn Credentials>, ProviderError> {
+    let secret = key.map(Secret::key).unwrap_or_default();
+    if profile.key == KeyRule::Required && secret.is_none() && !is_elsewhere {
+        return Err(missing_key(profile));
+    }
+    // A key that cannot be sent is said now and not with the first request.
+    authorize(profile, &secret, &mut HeaderMap::new(), base_url, &[]).map_err(|what| wrong(profile, what))?;
+    Ok(Arc::new(FixedKey::new(secret)))
 }
 
 fn wrong(profile: &Profile, what: &str) -> ProviderError {
@@ -295,7 +367,7 @@ fn base_url(profile: &Profile, base: Option<&str>) -> Result<Url, ProviderError>
     Ok(url)
 }
 
-fn headers(profile: &Profile, key: Option<&SecretString>) -> Result<HeaderMap, ProviderError> {
+fn headers(profile: &Profile) -> Result<HeaderMap, ProviderError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for (name, value) in &profile.headers {
@@ -303,18 +375,6 @@ fn headers(profile: &Profile, key: Option<&SecretString>) -> Result<HeaderMap, P
         let Some((name, value)) = parsed else {
             return Err(wrong(profile, &format!("the header `{name}` of the profile is not legal")));
         };
-        headers.insert(name, value);
-    }
-    if let Some(key) = key {
-        let key = key.expose_secret().trim();
-        let (name, text) = match profile.auth_header {
-            AuthHeader::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
-            AuthHeader::XApiKey => (HeaderName::from_static("x-api-key"), key.to_owned()),
-            AuthHeader::XGoogApiKey => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
-        };
-        let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| wrong(profile, "the API key holds a character that no key has; copy it once more"))?;
-        value.set_sensitive(true);
         headers.insert(name, value);
     }
     Ok(headers)

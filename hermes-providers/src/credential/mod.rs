@@ -1,0 +1,9 @@
+//! Credentials: what a request is let in with, and who says which one is used next.
+//!
+//! A model takes a [`Ticket`] for each attempt and reports to [`Credentials`] how that attempt ended. The report names the
+//! ticket that was used, so that an answer that comes late is charged to the right key (B47). [`FixedKey`] is the simple
+//! case; a pool of several keys is the other one.
+
+mod ticket;
+
+pub use ticket::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
