@@ -24,6 +24,7 @@ use crate::compress::{CompressionSettings, ContextEngine};
 use crate::delegate::{Children, DelegationSettings};
 use crate::end::{EndReason, Stopper, TurnResult};
 use crate::event::{Event, EventSink};
+use crate::image;
 use crate::input::Input;
 use crate::limits;
 use crate::metrics::Counters;
@@ -159,6 +160,24 @@ pub enum EngineError {
         /// The limit.
         max: usize,
     },
+    /// More pictures than an input may have.
+    #[error(
+        "the input has {count} pictures of {bytes} bytes together; {} pictures of {} bytes together are allowed: make them smaller, or send them in several inputs",
+        limits::IMAGES_MAX,
+        limits::IMAGES_TOTAL_MAX_BYTES
+    )]
+    TooManyImages {
+        /// How many.
+        count: usize,
+        /// Their bytes together.
+        bytes: usize,
+    },
+    /// A picture that is none, or of a kind that models do not take.
+    #[error("picture {number} of the input is no PNG, JPEG, GIF or WebP file; convert it")]
+    NotAnImage {
+        /// Its place, from 1.
+        number: usize,
+    },
     /// The conversation is worked on by somebody else.
     #[error("the conversation is busy: {why}")]
     Busy {
@@ -183,6 +202,8 @@ impl EngineError {
             Self::InputTooLarge { .. } => "HM4102",
             Self::Busy { .. } => "HM4103",
             Self::NotShortened { .. } => "HM4104",
+            Self::TooManyImages { .. } => "HM4105",
+            Self::NotAnImage { .. } => "HM4106",
         }
     }
 }
@@ -486,10 +507,11 @@ impl Engine {
     /// [`hermes_store::AdmissionStore::admit`]; nothing was accepted then.
     pub async fn submit(&self, submission: Submission) -> Result<AdmitOutcome, EngineError> {
         let inner = &self.inner;
-        let text = &submission.input.text;
-        if text.trim().is_empty() {
+        let Input { text, images, .. } = &submission.input;
+        if text.trim().is_empty() && images.is_empty() {
             return Err(EngineError::EmptyInput);
         }
+        image::check(images)?;
         if text.len() > limits::INPUT_MAX_BYTES {
             return Err(EngineError::InputTooLarge { bytes: text.len(), max: limits::INPUT_MAX_BYTES });
         }

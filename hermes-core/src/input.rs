@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::image::InputImage;
+
 /// One input of a user. The payload of an admission is its JSON; fields that a newer program wrote are kept out of the
 /// way, never an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
     /// What the user wrote, byte for byte.
     pub text: String,
+    /// Pictures, behind the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<InputImage>,
     /// Where the user writes, in one word (`telegram`, `terminal`); `None` says nothing of it. The prompt of a session does
     /// not change with it: a change is told the model once, behind the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +26,14 @@ impl Input {
     /// An input of plain text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), platform: None, child: None }
+        Self { text: text.into(), images: Vec::new(), platform: None, child: None }
+    }
+
+    /// The same with these pictures.
+    #[must_use]
+    pub fn with_images(mut self, images: Vec<InputImage>) -> Self {
+        self.images = images;
+        self
     }
 
     /// The same, written at this place.

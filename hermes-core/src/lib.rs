@@ -43,6 +43,7 @@ mod end;
 mod engine;
 mod event;
 mod guardrail;
+mod image;
 mod input;
 mod judge;
 pub mod limits;
@@ -83,6 +84,7 @@ pub use delegate::{CHILD_SOURCE, Child, ChildState, ChildStop, DelegationSetting
 pub use end::{EndReason, Stopper, TurnError, TurnResult};
 pub use engine::{Engine, EngineError, EngineParts, EngineSettings, Submission};
 pub use event::{Event, EventKind, EventSink, NoEvents, PlannedCall, TakenInput};
+pub use image::InputImage;
 pub use input::Input;
 pub use metrics::Metrics;
 pub use operator::{Decision, UnknownCall, UnknownInput};

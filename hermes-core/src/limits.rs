@@ -237,6 +237,16 @@ const _: () = assert!(GUARD_EXACT_FAILURES_WARN < GUARD_EXACT_FAILURES_HALT);
 const _: () = assert!(GUARD_TOOL_FAILURES_WARN < GUARD_TOOL_FAILURES_HALT);
 const _: () = assert!(GUARD_NO_PROGRESS_WARN < GUARD_NO_PROGRESS_HALT && GUARD_STREAK_WARN < GUARD_STREAK_HALT);
 
+/// Pictures of one input (store reference, 4.1).
+pub const IMAGES_MAX: usize = 10;
+/// Bytes of all pictures of one input. In base64 they and the largest text fit an admission's payload.
+pub const IMAGES_TOTAL_MAX_BYTES: usize = 5 * 1024 * 1024;
+/// Tokens that a picture costs, by estimate (engine reference, 6.5).
+pub const IMAGE_TOKENS: u64 = 1_500;
+
+const _: () =
+    assert!(IMAGES_TOTAL_MAX_BYTES.div_ceil(3) * 4 + INPUT_MAX_BYTES < hermes_store::limits::PAYLOAD_MAX_BYTES);
+
 /// Characters of a platform's name.
 pub const PLATFORM_MAX_CHARS: usize = 32;
 /// Rows, from the last one back, in which an input is looked for that says where it was written.

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use crate::image;
 use hermes_providers::{ChatMessage, Sidecar, ToolCall};
 use hermes_store::{CallOutcome, MessageKind, NewMessage, Role, StoredCall, StoredMessage};
 
@@ -29,9 +30,10 @@ pub(crate) fn messages(rows: Vec<StoredMessage>) -> Vec<ChatMessage> {
         let joins =
             before == Some(MessageKind::Summary) || (before == Some(MessageKind::Steer) && kind == MessageKind::Steer);
         match (out.last_mut(), message) {
-            (Some(ChatMessage::User { text, .. }), ChatMessage::User { text: more, .. }) if joins => {
+            (Some(ChatMessage::User { text, images }), ChatMessage::User { text: more, images: others }) if joins => {
                 text.push_str(JOINT);
                 text.push_str(&more);
+                images.extend(others);
             }
             (_, message) => out.push(message),
         }
@@ -46,7 +48,7 @@ fn message(row: StoredMessage) -> Option<ChatMessage> {
         None => row.content,
     };
     match row.role {
-        Role::User => Some(user(text)),
+        Role::User => Some(ChatMessage::User { text, images: image::of_sidecar(row.sidecar.as_ref()) }),
         Role::Assistant => {
             let call = |call: StoredCall| ToolCall { id: call.provider_id, name: call.name, arguments: call.arguments };
             // Collected, they would keep the room of the rows' calls, which are three times as large.

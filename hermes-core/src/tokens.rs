@@ -7,7 +7,8 @@
 use hermes_providers::{ChatMessage, ToolSchema};
 use hermes_store::{Role, StoredMessage};
 
-use crate::projection;
+use crate::limits::IMAGE_TOKENS;
+use crate::{image, projection};
 
 /// ASCII characters that one token stands for (engine reference, 6.5).
 const ASCII_CHARS_PER_TOKEN: u64 = 4;
@@ -42,12 +43,12 @@ fn is_wide(c: char) -> bool {
 pub(crate) fn of_message(message: &ChatMessage) -> u64 {
     MESSAGE_TOKENS
         + match message {
-            ChatMessage::User { text, .. } => of_text(text),
+            ChatMessage::User { text, images } => of_text(text) + IMAGE_TOKENS * images.len() as u64,
             ChatMessage::Assistant { text, reasoning, calls, .. } => {
                 let calls: u64 = calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments)).sum();
                 of_text(text) + reasoning.as_deref().map_or(0, of_text) + calls
             }
-            ChatMessage::Tool { content, .. } => of_text(content),
+            ChatMessage::Tool { content, images, .. } => of_text(content) + IMAGE_TOKENS * images.len() as u64,
         }
 }
 
@@ -64,7 +65,9 @@ pub(crate) fn of_row(row: &StoredMessage, content: Option<&str>) -> u64 {
     }
     let text = content.map_or_else(|| of_text(&projection::text_of(row)), of_text);
     if row.role != Role::Assistant {
-        return MESSAGE_TOKENS + text;
+        // With another content it goes without its pictures.
+        let images = if content.is_none() { image::count(row) } else { 0 };
+        return MESSAGE_TOKENS + text + IMAGE_TOKENS * images as u64;
     }
     let calls: u64 = row.calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments)).sum();
     MESSAGE_TOKENS + text + row.reasoning.as_deref().map_or(0, of_text) + calls

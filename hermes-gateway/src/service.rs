@@ -322,7 +322,13 @@ impl Shared {
 
 /// A failure of the engine for a client.
 pub(crate) fn engine_error(error: &EngineError) -> RpcError {
-    let usage = matches!(error, EngineError::EmptyInput | EngineError::InputTooLarge { .. });
+    let usage = matches!(
+        error,
+        EngineError::EmptyInput
+            | EngineError::InputTooLarge { .. }
+            | EngineError::TooManyImages { .. }
+            | EngineError::NotAnImage { .. }
+    );
     RpcError { code: error.code().to_owned(), message: error.to_string(), usage }
 }
 

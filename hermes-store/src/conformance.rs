@@ -186,6 +186,7 @@ cases! {
     history::s34_a_lock_ends_with_its_lease,
     history::a_failed_compression_is_waited_out,
     history::s35_after_many_compressions_each_row_is_seen_once,
+    history::a_shortened_copy_goes_without_what_was_beside_its_text,
     history::s38_a_rewind_is_taken_back_whole,
     history::s38_a_rewind_that_something_followed_stays,
     history::s38_history_is_not_changed_under_an_input,

@@ -88,7 +88,9 @@ impl ContextEngine for SummaryEngine {
 
     async fn compact(&self, history: History<'_>, model: &dyn Summarizer) -> Result<NewView, CompactError> {
         let rows = history.rows;
-        let plan = plan::plan(rows, &self.settings, history.window).ok_or(CompactError::Nothing)?;
+        let Some(plan) = plan::plan(rows, &self.settings, history.window) else {
+            return Ok(view::without_pictures(rows).ok_or(CompactError::Nothing)??);
+        };
         let middle = &rows[plan.head..plan.tail];
         let budget = summary::budget(tokens::of_rows(middle), history.window);
         let request = summary::request(middle, budget, history.focus, model.window());

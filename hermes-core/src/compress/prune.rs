@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use hermes_store::{Role, StoredMessage};
 
+use super::plan::is_asked;
+use crate::{image, projection};
+
 /// Results of this size and more are looked at as repetitions (engine reference, 7.4).
 const REPEATED_MIN_CHARS: usize = 200;
 /// Rounds at the end whose results stay whole (engine reference, 7.4).
@@ -39,6 +42,18 @@ pub(crate) fn shorten(tail: &[StoredMessage]) -> BTreeMap<usize, String> {
         }
     }
     out
+}
+
+/// The new texts of rows whose pictures go, by their index: of all that a person sent but the newest, which is what is
+/// asked for now.
+pub(crate) fn without_pictures(rows: &[StoredMessage]) -> BTreeMap<usize, String> {
+    let newest = rows.iter().rposition(is_asked);
+    let older = rows.iter().enumerate().filter(|(index, _)| Some(*index) != newest);
+    let text = |(index, row): (usize, &StoredMessage)| {
+        let count = image::count(row);
+        (count > 0).then(|| (index, image::without(&projection::text_of(row), count)))
+    };
+    older.filter_map(text).collect()
 }
 
 fn cut(content: &str, chars: usize) -> String {

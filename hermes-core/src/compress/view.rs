@@ -4,11 +4,15 @@ use hermes_store::{Role, StoredMessage};
 
 use super::plan::Plan;
 use super::{prune, summary};
-use crate::{projection, tokens};
+use crate::{image, projection, tokens};
 
 /// A new history must be smaller than the old one by this share, in percent (engine reference, 7.3): what frees less would
 /// be asked for again at once.
 const FREED_MIN_PERCENT: u64 = 5;
+
+/// The notes of a history that lost nothing but pictures.
+const PICTURES_GONE: &str = "Nothing was left out of the conversation but pictures, which were too large to be sent again; a line stands in \
+the place of each.";
 
 /// One row of the new history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,15 +56,37 @@ pub enum ViewFault {
 /// Makes the new history of a plan and its notes.
 pub(crate) fn build(rows: &[StoredMessage], plan: Plan, notes: &str) -> Result<NewView, ViewFault> {
     let (middle, tail) = (&rows[plan.head..plan.tail], &rows[plan.tail..]);
-    let shortened = prune::shorten(tail);
+    let mut shortened = prune::shorten(tail);
+    let pictures = prune::without_pictures(rows);
+    shortened.extend(pictures.iter().filter_map(|(index, text)| Some((index.checked_sub(plan.tail)?, text.clone()))));
     let carried = |index: usize, content: Option<String>| ViewPart::Carried { index, content };
     let content = summary::content(notes, summary::open_request(middle, tail));
-    let mut view: Vec<ViewPart> = (0..plan.head).map(|index| carried(index, None)).collect();
+    let mut view: Vec<ViewPart> = (0..plan.head).map(|index| carried(index, pictures.get(&index).cloned())).collect();
     view.push(ViewPart::Summary { content });
     view.extend((plan.tail..rows.len()).map(|index| carried(index, shortened.get(&(index - plan.tail)).cloned())));
     let new = NewView { rows: view };
     verify(rows, &new)?;
     Ok(new)
+}
+
+/// Makes a new history in which only pictures are missing; `None` when there is none that may go.
+pub(crate) fn without_pictures(rows: &[StoredMessage]) -> Option<Result<NewView, ViewFault>> {
+    let is_of_use = !prune::without_pictures(rows).is_empty();
+    is_of_use.then(|| build(rows, Plan { head: 0, tail: 0 }, PICTURES_GONE))
+}
+
+/// Bytes of the pictures that a row shows.
+fn picture_bytes(row: &StoredMessage) -> usize {
+    if image::count(row) == 0 { 0 } else { row.sidecar.as_ref().map_or(0, |sidecar| sidecar.bytes.len()) }
+}
+
+/// Bytes of pictures in the new history.
+fn pictures_left(rows: &[StoredMessage], view: &NewView) -> usize {
+    let left = |part: &ViewPart| match part {
+        ViewPart::Carried { index, content: None } => rows.get(*index).map_or(0, picture_bytes),
+        _ => 0,
+    };
+    view.rows.iter().map(left).sum()
 }
 
 /// Sizes of the old history and of the new one, by the same estimate.
@@ -80,7 +106,12 @@ fn row_tokens(rows: &[StoredMessage], row: &ViewPart) -> u64 {
 /// Checks a new history from the outside: it does not trust the plan that made it.
 pub(crate) fn verify(rows: &[StoredMessage], view: &NewView) -> Result<(), ViewFault> {
     let (before, after) = sizes(rows, view);
-    if before.saturating_sub(after).saturating_mul(100) < before.saturating_mul(FREED_MIN_PERCENT) || after >= before {
+    let is_hardly = before.saturating_sub(after).saturating_mul(100) < before.saturating_mul(FREED_MIN_PERCENT);
+    // A provider that refused the bytes of a request is helped by pictures that go, however few tokens they were (E42).
+    let pictures: usize = rows.iter().map(picture_bytes).sum();
+    let freed = pictures - pictures_left(rows, view).min(pictures);
+    let is_relief = freed.saturating_mul(100) >= pictures.saturating_mul(FREED_MIN_PERCENT as usize) && freed > 0;
+    if (is_hardly && !is_relief) || (after >= before && !is_relief) {
         return Err(ViewFault::NotSmaller);
     }
     if matches!(view.rows.last(), None | Some(ViewPart::Summary { .. })) {

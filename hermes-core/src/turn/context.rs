@@ -12,6 +12,7 @@ use hermes_tools::{Judge, Tool, ToolContext};
 use crate::end::EndReason;
 use crate::engine::Inner;
 use crate::event::EventKind;
+use crate::image;
 use crate::input::Input;
 use crate::limits::HYDRATE_MAX_ROWS;
 use crate::nudge::Nudge;
@@ -252,6 +253,7 @@ pub(crate) fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result
     let input = Input::from_payload(&admission.payload)
         .map_err(|error| Ending::failed(EndReason::InvariantViolated, "HM4018", error.to_string()))?;
     let mut row = NewMessage::text(admission.receipt.admission.input_row(), Role::User, input.text);
+    row.sidecar = image::to_row(&input.images);
     row.kind = kind;
     Ok(row)
 }

@@ -32,6 +32,7 @@ use hermes_store::{
 use crate::end::EndReason;
 use crate::engine::Inner;
 use crate::event::{EventKind, TakenInput};
+use crate::image;
 use crate::limits::{REDIRECT_WAIT_MS, WAIT_POLL_MS};
 use crate::persist::persist;
 use crate::projection;
@@ -182,8 +183,9 @@ impl Turn<'_> {
     fn hear(&mut self, rows: Vec<NewMessage>) {
         let (answers, words): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.role == Role::Assistant);
         self.history.extend(answers.iter().map(|row| projection::assistant(row, Vec::new())));
+        let images = words.iter().flat_map(|row| image::of_sidecar(row.sidecar.as_ref())).collect();
         let words: Vec<String> = words.into_iter().map(sent).collect();
-        self.history.push(projection::user(words.join(projection::JOINT)));
+        self.history.push(ChatMessage::User { text: words.join(projection::JOINT), images });
     }
 
     /// The answer to a COMMIT was lost: the history as the store has it. False when nothing was added to it.

@@ -27,6 +27,7 @@ mod fallback;
 mod given_up;
 mod guardrails;
 mod hydrate;
+mod images;
 mod judge;
 mod listed;
 mod liveness;

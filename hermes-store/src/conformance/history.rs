@@ -7,8 +7,8 @@ use super::{
 use crate::limits::{COMPRESSION_COOLDOWN_MAX_MS, COMPRESSION_LOCK_TTL_MS};
 use crate::{
     ChangeId, ChangeKind, ChangeStatus, Compaction, CompressionLock, Fence, LockOutcome, MessageKind, NewBranch,
-    NewMessage, NewSession, PromptSnapshot, Rewind, Role, Rotation, RowState, SessionId, StoreError, StoredMessage,
-    TakeLock, TitleSource, TurnId, View, ViewMark, ViewRow, nth_last_user_turn,
+    NewMessage, NewSession, PromptSnapshot, Rewind, Role, Rotation, RowState, SessionId, Sidecar, StoreError,
+    StoredMessage, TakeLock, TitleSource, TurnId, View, ViewMark, ViewRow, nth_last_user_turn,
 };
 
 fn change_id(name: &str) -> ChangeId {
@@ -362,6 +362,7 @@ pub(super) async fn s35_after_many_compressions_each_row_is_seen_once(w: &World)
         w.store.compact(&fence, &lock, compaction).await.unwrap();
         let view = w.rows("c", View::Model).await;
         assert_eq!(view[3].content, "cut");
+        assert_eq!(view[3].sidecar, None);
         assert_eq!(view[2].calls.len(), 2);
     }
     let display = w.rows("c", View::Display).await;
@@ -377,6 +378,27 @@ pub(super) async fn s35_after_many_compressions_each_row_is_seen_once(w: &World)
     // A copy of a copy knows the first row.
     let view = w.rows("c", View::Model).await;
     assert_eq!(view[1].copy_of, Some(message_id("needle3-q")));
+}
+
+pub(super) async fn a_shortened_copy_goes_without_what_was_beside_its_text(w: &World) {
+    let (fence, turn, _) = w.begin("c", "a").await;
+    let sidecar = Sidecar { issuer: "pictures".to_owned(), bytes: vec![7; 500].into() };
+    for (id, role) in [("q1", Role::User), ("a1", Role::Assistant), ("q2", Role::User), ("a2", Role::Assistant)] {
+        let row = NewMessage { sidecar: Some(sidecar.clone()), ..NewMessage::text(message_id(id), role, id) };
+        w.store.append(&fence, &turn, vec![row], None).await.unwrap();
+    }
+    let lock = w.lock(&fence, "me").await;
+    let mark = w.mark("c").await;
+    let cut = ViewRow::Shorten { row: message_id("q1"), content: "q1 without".to_owned() };
+    let rows = vec![summary("s"), cut, carry(&message_id("a1")), carry(&message_id("q2")), carry(&message_id("a2"))];
+    let compaction = Compaction { id: change_id("x"), turn, mark, session: None, rows };
+    w.store.compact(&fence, &lock, compaction).await.unwrap();
+    let view = w.rows("c", View::Model).await;
+    let kept: Vec<_> = view.iter().map(|row| row.sidecar.clone()).collect();
+    assert_eq!(kept, [None, None, Some(sidecar.clone()), Some(sidecar.clone()), Some(sidecar.clone())]);
+    assert_eq!((view[1].content.as_str(), view[1].copy_of.clone()), ("q1 without", Some(message_id("q1"))));
+    let shown = w.rows("c", View::Display).await;
+    assert!(shown.iter().any(|row| row.id == message_id("q1") && row.sidecar == Some(sidecar.clone())));
 }
 
 pub(super) async fn s38_a_rewind_is_taken_back_whole(w: &World) {

@@ -239,6 +239,7 @@ impl State {
                     if let Some(content) = content {
                         row.new.content = (*content).to_owned();
                         row.new.api_content = None;
+                        row.new.sidecar = None;
                     }
                     row
                 }

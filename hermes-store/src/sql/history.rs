@@ -89,12 +89,14 @@ const SET_COMPACTED: &str = "UPDATE messages SET state = 'compacted' WHERE conve
      AND state = 'active' AND seq BETWEEN $3 AND $4";
 const MAKE_ROOM: &str = "UPDATE conversations SET seq = seq + $2, message_count = message_count + $3, \
      preview = COALESCE(preview, $4), tip = $5 WHERE id = $1";
-/// A row once more, in another session and place, with another text where $4 has one.
+/// A row once more, in another session and place, with another text where $4 has one: then without what was sent in its
+/// place and beside it.
 const INSERT_COPY: &str = "INSERT INTO messages (id, conversation_id, session_id, turn_id, seq, role, kind, state, \
      content, api_content, reasoning, sidecar_issuer, sidecar, finish, has_calls, call_id, meta, digest, created_ms, \
      copy_of) SELECT $1, conversation_id, $2, turn_id, $3, role, kind, 'active', COALESCE(CAST($4 AS TEXT), content), \
-     CASE WHEN CAST($4 AS TEXT) IS NULL THEN api_content END, reasoning, sidecar_issuer, sidecar, finish, has_calls, \
-     call_id, meta, digest, created_ms, COALESCE(copy_of, id) FROM messages WHERE id = $5 ON CONFLICT (id) DO NOTHING";
+     CASE WHEN CAST($4 AS TEXT) IS NULL THEN api_content END, reasoning, \
+     CASE WHEN CAST($4 AS TEXT) IS NULL THEN sidecar_issuer END, CASE WHEN CAST($4 AS TEXT) IS NULL THEN sidecar END, \
+     finish, has_calls, call_id, meta, digest, created_ms, COALESCE(copy_of, id) FROM messages WHERE id = $5 ON CONFLICT (id) DO NOTHING";
 const SET_SESSION_OF_TURN: &str = "UPDATE turns SET session_id = $2 WHERE id = $1";
 const END_PARENT: &str = "UPDATE sessions SET ended_ms = $2, end_reason = $3 WHERE id = $1";
 
