@@ -1,5 +1,7 @@
 //! What may be typed. Only the shape: what it means is decided where it is used.
 
+use std::path::PathBuf;
+
 use clap::{Args, CommandFactory, Parser};
 
 use crate::commands::Command;
@@ -75,6 +77,10 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_turns: Option<u32>,
 
+    /// A picture for the first text: PNG, JPEG, GIF or WebP; may be given several times
+    #[arg(long = "image", value_name = "FILE")]
+    pub(crate) images: Vec<PathBuf>,
+
     /// Ask nobody: run what would be asked about. What is never allowed stays so
     #[arg(long)]
     pub(crate) yolo: bool,
@@ -101,6 +107,7 @@ impl SelectArgs {
             provider: self.provider.or_else(|| outer.provider.clone()),
             toolsets: if self.toolsets.is_empty() { outer.toolsets.clone() } else { self.toolsets },
             max_turns: self.max_turns.or(outer.max_turns),
+            images: if self.images.is_empty() { outer.images.clone() } else { self.images },
             yolo: self.yolo || outer.yolo,
         }
     }

@@ -1,9 +1,11 @@
 //! Talking to the model: which way, with which text, about which session.
 
 use std::io::Read;
+use std::path::Path;
 
 use hermes_gateway::protocol::{
-    ConversationSummary, PromptSubmitParams, PromptSubmitResponse, Request, Response, SessionRefParams, TurnWaitParams,
+    ConversationSummary, InputImage, PromptSubmitParams, PromptSubmitResponse, Request, Response, SessionRefParams,
+    TurnWaitParams,
 };
 
 use crate::args::{PickArgs, SessionArgs};
@@ -108,12 +110,17 @@ async fn talk(context: &Context, session: &SessionArgs, plan: Plan) -> Result<Ex
                 text = whole_text(plan.text.clone(), plan.reads_stdin) => text?,
                 _ = stops.next() => return Err(Fault::Interrupted),
             };
-            if text.trim().is_empty() && !session.pick.last && session.pick.resume.is_none() {
+            let is_silent = text.trim().is_empty() && session.select.images.is_empty();
+            if is_silent && !session.pick.last && session.pick.resume.is_none() {
                 return Err(Fault::Usage("there is no text; see `hermes --help`".to_owned()));
             }
             text
         }
     };
+    let mut images = Vec::with_capacity(session.select.images.len());
+    for file in &session.select.images {
+        images.push(picture(file).await?);
+    }
     let attended = context.terminal.attended() && !matches!(plan.mode, Mode::Quiet | Mode::Json);
     let launch = LaunchPlan {
         profile: context.profile.clone(),
@@ -133,6 +140,7 @@ async fn talk(context: &Context, session: &SessionArgs, plan: Plan) -> Result<Ex
         terminal,
         attended,
         mode: plan.mode,
+        images,
     };
     let result = match plan.mode {
         Mode::Interactive => interactive::run(&mut room, &session.pick).await,
@@ -207,6 +215,17 @@ pub(crate) struct Room<'a> {
     pub(crate) attended: bool,
     /// How it talks.
     pub(crate) mode: Mode,
+    /// Pictures for the next text.
+    pub(crate) images: Vec<InputImage>,
+}
+
+/// A picture from a file. Whether it is one is the engine's word.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) async fn picture(file: &Path) -> Result<InputImage, Fault> {
+    let read = tokio::fs::read(file).await;
+    read.map(InputImage::new).map_err(|error| Fault::Failed(format!("{} cannot be read: {error}", file.display())))
 }
 
 impl Room<'_> {
@@ -232,11 +251,16 @@ impl Room<'_> {
     ///
     /// # Errors
     /// When it is not accepted.
-    pub(crate) async fn submit(&self, session: Option<&ConversationSummary>, text: &str) -> Result<Followed, Fault> {
+    pub(crate) async fn submit(
+        &mut self,
+        session: Option<&ConversationSummary>,
+        text: &str,
+    ) -> Result<Followed, Fault> {
         let params = PromptSubmitParams {
             conversation: session.map(|session| session.id.clone()),
             request_id: None,
             text: text.to_owned(),
+            images: std::mem::take(&mut self.images),
             intent: None,
             platform: Some(PLATFORM.to_owned()),
         };
@@ -285,7 +309,7 @@ impl Room<'_> {
     async fn say(&mut self, text: &str, pick: &PickArgs, early: Option<Stop>) -> Result<Exit, Fault> {
         let session = self.picked(pick).await?;
         let followed = match &session {
-            Some(session) if text.trim().is_empty() => Self::resume(session),
+            Some(session) if text.trim().is_empty() && self.images.is_empty() => Self::resume(session),
             _ => self.submit(session.as_ref(), text).await?,
         };
         self.show_answer(followed, early).await

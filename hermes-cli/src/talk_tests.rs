@@ -76,6 +76,7 @@ async fn say(mode: Mode, text: &str, pick: PickArgs, turn: Option<TurnResult>) -
         terminal: Terminal::none(),
         attended: false,
         mode,
+        images: Vec::new(),
     };
     let exit = room.say(text, &pick, None).await;
     drop(room);
@@ -158,6 +159,7 @@ async fn retry(accepts: bool) -> (Result<Followed, Fault>, Vec<Request>) {
         terminal: Terminal::none(),
         attended: false,
         mode: Mode::Query,
+        images: Vec::new(),
     };
     let told = room.retry(&summary("c1", None)).await;
     (told, script.requests())
@@ -192,6 +194,7 @@ async fn a_model_that_cannot_be_used_is_told_once() {
         terminal: Terminal { stdout: true, stderr: true, ..Terminal::none() },
         attended: false,
         mode: Mode::OneShot,
+        images: Vec::new(),
     };
     // The program shows the fault when it ends.
     let fault = room.say("hi", &PickArgs::default(), None).await.unwrap_err();

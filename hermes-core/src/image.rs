@@ -41,6 +41,12 @@ impl InputImage {
         Self { data: data.into() }
     }
 
+    /// The pictures of a stored row, in their order.
+    #[must_use]
+    pub fn of_row(row: &StoredMessage) -> Vec<Self> {
+        of_sidecar(row.sidecar.as_ref()).into_iter().map(|image| Self { data: image.data }).collect()
+    }
+
     /// What kind of file it is, by its first bytes; `None` for what no model takes.
     #[must_use]
     pub fn media_type(&self) -> Option<&'static str> {

@@ -5,8 +5,8 @@
 
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{
-    Child, ChildState, ChildStop, Cursor, Decision, EndReason, Event, EventKind, GapReason, PlannedCall, Replay,
-    Shortened, Stopper, TakenInput, TurnError, TurnResult, UnknownCall, UnknownInput,
+    Child, ChildState, ChildStop, Cursor, Decision, EndReason, Event, EventKind, GapReason, InputImage, PlannedCall,
+    Replay, Shortened, Stopper, TakenInput, TurnError, TurnResult, UnknownCall, UnknownInput,
 };
 pub use hermes_store::sqlite::RestoreReport;
 pub use hermes_store::transfer::bundle::{ExportCursor, RowCounts};
@@ -593,8 +593,11 @@ pub struct PromptSubmitParams {
     /// The client's own id of the request: the same one again is not run again. None makes a new one.
     #[serde(default)]
     pub request_id: Option<String>,
-    /// The text.
+    /// The text; may be empty beside pictures.
     pub text: String,
+    /// Pictures behind the text: PNG, JPEG, GIF or WebP files in base64 (`data`), 10 of 5 MiB together at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<InputImage>,
     /// `queue` (default), `steer` or `redirect`.
     #[serde(default)]
     pub intent: Option<Intent>,

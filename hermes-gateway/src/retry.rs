@@ -10,6 +10,7 @@
 //!
 //! A retry that is at work holds the lease, so that it is never taken for one that was killed.
 
+use hermes_core::InputImage;
 use hermes_store::{
     ChangeId, ChangeKind, ChangeStatus, ConversationId, Fence, HistoryChange, IdSource, MessagePage, Store, StoreError,
     UuidIds, View,
@@ -34,6 +35,8 @@ pub(crate) struct Undone {
     change: ChangeId,
     /// The input.
     pub(crate) text: String,
+    /// Its pictures.
+    pub(crate) images: Vec<InputImage>,
 }
 
 impl Undone {
@@ -50,7 +53,7 @@ impl Undone {
             .map_err(|error| store_error(&StoreError::Invalid { detail: format!("the id of the undo: {error}") }))?;
         let fence = edit(parts, store, conversation).await?;
         match undo(store, &fence, conversation, 1, change.clone()).await {
-            Ok(done) => Ok(Self { fence, change, text: done.text }),
+            Ok((done, images)) => Ok(Self { fence, change, text: done.text, images }),
             Err(error) => {
                 store.release(&fence).await.map_err(|error| store_error(&error))?;
                 Err(store_error(&error))

@@ -33,8 +33,14 @@ async fn answered(gateway: &Gateway, submitted: Response) -> ConversationId {
 }
 
 async fn say(gateway: &Gateway, conversation: Option<ConversationId>, text: &str) -> ConversationId {
-    let params =
-        PromptSubmitParams { conversation, request_id: None, text: text.to_owned(), intent: None, platform: None };
+    let params = PromptSubmitParams {
+        conversation,
+        request_id: None,
+        text: text.to_owned(),
+        images: Vec::new(),
+        intent: None,
+        platform: None,
+    };
     let submitted = call(gateway, Request::PromptSubmit(params)).await;
     answered(gateway, submitted).await
 }

@@ -228,6 +228,7 @@ impl Shared {
             conversation: Some(conversation),
             request_id: None,
             text: undone.text.clone(),
+            images: undone.images.clone(),
             intent: None,
             platform: None,
         };
@@ -239,6 +240,7 @@ impl Shared {
 
     async fn admit(&self, engine: &Engine, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
         let mut input = Input::text(params.text);
+        input.images = params.images;
         input.platform = params.platform;
         let submission = Submission {
             conversation: params.conversation,

@@ -1,5 +1,6 @@
 //! Requests about conversations: find, list, show, search, rename, delete.
 
+use hermes_core::InputImage;
 use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
     ChangeId, ChangeKind, ChangeStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId,
@@ -88,7 +89,9 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
         Request::SessionUndo(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;
             let ids: &dyn IdSource = &UuidIds;
-            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns, ids.change()).await;
+            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns, ids.change())
+                .await
+                .map(|(done, _)| done);
             store.release(&fence).await.map_err(failed)?;
             done.map(Response::Undone).map_err(failed)
         }
@@ -248,7 +251,7 @@ pub(crate) async fn undo(
     conversation: &ConversationId,
     turns: usize,
     id: ChangeId,
-) -> Result<SessionUndoResponse, StoreError> {
+) -> Result<(SessionUndoResponse, Vec<InputImage>), StoreError> {
     let summary = store.conversation(conversation).await?;
     let nothing = || StoreError::Invalid { detail: "there is nothing that could be undone".to_owned() };
     let tip = summary.tip.ok_or_else(nothing)?;
@@ -267,10 +270,10 @@ pub(crate) async fn undo(
         0 | 1 => nothing(),
         _ => StoreError::Invalid { detail: format!("there are fewer than {turns} inputs that could be undone") },
     })?;
-    let text = from.content.clone();
+    let (text, images) = (from.content.clone(), InputImage::of_row(from));
     let rewind = Rewind { id, mark: ViewMark::of(tip, &rows), from: from.id.clone() };
     let change = store.rewind(fence, rewind).await?;
-    Ok(SessionUndoResponse { rows: change.rows, text })
+    Ok((SessionUndoResponse { rows: change.rows, text }, images))
 }
 
 /// Takes the last undo back.

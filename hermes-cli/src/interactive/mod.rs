@@ -3,6 +3,8 @@
 mod editor;
 mod slash;
 
+use std::path::Path;
+
 use hermes_gateway::protocol::{
     ConversationSummary, Intent, PromptSubmitParams, Request, Response, SessionRefParams, SessionRenameParams,
     SessionResolveParams, SessionUndoParams, TurnWaitParams,
@@ -15,7 +17,7 @@ use crate::exit::{Exit, Fault};
 use crate::follow::{Desk, End, Followed, Patience, View};
 use crate::link::request;
 use crate::render::lists;
-use crate::talk::Room;
+use crate::talk::{Room, picture};
 use crate::text::{harmless, one_line};
 use editor::{Editor, Input};
 use slash::Slash;
@@ -119,6 +121,7 @@ async fn say_into(
         conversation: Some(session.id.clone()),
         request_id: None,
         text: text.to_owned(),
+        images: std::mem::take(&mut room.images),
         intent: Some(intent),
         platform: None,
     };
@@ -242,6 +245,16 @@ async fn run_command(
                 return say_into(room, session, intent, argument).await;
             }
         }
+        Slash::Image => {
+            let image = picture(Path::new(argument)).await?;
+            match image.media_type() {
+                None => room.screen.note("That is no PNG, JPEG, GIF or WebP file."),
+                Some(kind) => {
+                    room.screen.note(&format!("{kind}, {} bytes, goes with the next text.", image.data.len()));
+                    room.images.push(image);
+                }
+            }
+        }
         Slash::Title => match session {
             None => room.screen.note("There is no session yet: say something first."),
             Some(session) => {
@@ -302,6 +315,7 @@ mod tests {
             terminal: Terminal::none(),
             attended: true,
             mode: Mode::Interactive,
+            images: Vec::new(),
         };
         let (slash, argument) = slash::parse(text).unwrap().unwrap();
         command(&mut room, &mut session, slash, argument).await.unwrap();

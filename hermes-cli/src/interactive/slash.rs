@@ -13,6 +13,8 @@ pub(super) enum Slash {
     Sessions,
     /// Goes on with a session.
     Resume,
+    /// Adds a picture to the next text.
+    Image,
     /// Gives the session a title.
     Title,
     /// Undoes the last input.
@@ -43,6 +45,7 @@ const REGISTRY: &[Entry] = &[
     Entry { slash: Slash::Model, name: "model", argument: "", help: "show which model is used, and why" },
     Entry { slash: Slash::Sessions, name: "sessions", argument: "", help: "show the last sessions" },
     Entry { slash: Slash::Resume, name: "resume", argument: "ID|TITLE", help: "go on with a session" },
+    Entry { slash: Slash::Image, name: "image", argument: "FILE", help: "add a picture to the next text" },
     Entry { slash: Slash::Title, name: "title", argument: "TEXT", help: "give this session a title" },
     Entry { slash: Slash::Undo, name: "undo", argument: "", help: "undo the last input and what came of it" },
     Entry { slash: Slash::Redo, name: "redo", argument: "", help: "take the undo back, while nothing was said since" },

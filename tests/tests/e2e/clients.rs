@@ -214,7 +214,14 @@ async fn i28_a_client_that_was_too_slow_is_told_and_gets_every_word_that_it_miss
     let mut slow = served.gateway.connect();
     // More pieces than a client may be behind. Its first message is read, the rest only when all is over.
     let text = format!("LONG {}", CLIENT_BACKLOG_MESSAGES + 1_000);
-    let params = PromptSubmitParams { conversation: None, request_id: None, text, intent: None, platform: None };
+    let params = PromptSubmitParams {
+        conversation: None,
+        request_id: None,
+        text,
+        images: Vec::new(),
+        intent: None,
+        platform: None,
+    };
     let Response::Submitted(sent) = slow.call(Request::PromptSubmit(params)).await.unwrap() else { panic!("refused") };
     let Some(ServerMessage::Event(first)) = slow.next().await else { panic!("no event") };
     let wait = Request::TurnWait(TurnWaitParams { admission: sent.receipt.admission });

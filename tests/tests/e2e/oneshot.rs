@@ -150,3 +150,32 @@ async fn i24_a_key_appears_in_no_output_and_no_file_but_the_user_s_own() {
         }
     }
 }
+
+#[tokio::test]
+async fn pictures_go_to_the_model_and_again_with_a_retry() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::with_server(&server.base_url()).unwrap();
+    std::fs::write(home.file("a.png"), b"\x89PNG\r\n\x1a\n1").unwrap();
+    std::fs::write(home.file("b.txt"), b"no picture").unwrap();
+    let file = |name: &str| home.file(name).to_str().unwrap().to_owned();
+    let run = home.run(&["-z", "look", "--image", &file("a.png")]).await.unwrap();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let run = home.run(&["sessions", "list", "--json"]).await.unwrap();
+    let line: Value = serde_json::from_str(run.stdout.lines().next().unwrap()).unwrap();
+    let id = line["id"].as_str().unwrap().to_owned();
+    let run = home.run(&["sessions", "retry", &id]).await.unwrap();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let seen = server.seen();
+    assert_eq!(seen.len(), 2);
+    for request in seen {
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let content = body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
+        assert_eq!(content[0]["text"], "look");
+        assert_eq!(content[1]["image_url"]["url"], "data:image/png;base64,iVBORw0KGgox");
+    }
+    for (name, code) in [("b.txt", "HM4106"), ("c.png", "c.png")] {
+        let run = home.run(&["-z", "look", "--image", &file(name)]).await.unwrap();
+        assert_ne!(run.code, Some(0));
+        assert!(run.stderr.contains(code), "{}", run.stderr);
+    }
+}
