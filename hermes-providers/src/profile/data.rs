@@ -1,0 +1,50 @@
+//! One provider.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::profile::{ApiMode, AuthHeader, KeyRule, Quirks};
+
+/// One provider.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Canonical id.
+    pub id: String,
+    /// Other spellings.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// For people.
+    pub name: String,
+    /// The wire.
+    pub api_mode: ApiMode,
+    /// Where requests go, without the method's path; empty when only the user can say.
+    pub base_url: String,
+    /// The environment variable that may hold another base URL.
+    #[serde(default)]
+    pub base_url_env: Option<String>,
+    /// Environment variables that may hold the key, first wins.
+    #[serde(default)]
+    pub env_keys: Vec<String>,
+    /// Whether a key is needed.
+    pub key: KeyRule,
+    /// The header that carries it.
+    #[serde(default)]
+    pub auth_header: AuthHeader,
+    /// Where a person gets a key or the program.
+    #[serde(default)]
+    pub signup_url: Option<String>,
+    /// The model when the user named none.
+    #[serde(default)]
+    pub default_model: Option<String>,
+    /// Runs on the user's own computer: found by probing, allowed to be slow.
+    #[serde(default)]
+    pub local: bool,
+    /// Headers that go with every request. Never secrets.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// How the wire differs.
+    #[serde(default)]
+    pub quirks: Quirks,
+}

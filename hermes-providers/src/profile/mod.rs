@@ -1,0 +1,16 @@
+//! Providers as data: one TOML file each in `profiles/`, one line each in `registry.rs`.
+//!
+//! A profile says where a provider is, which variables may hold its key and how its wire differs. It holds no secret and
+//! no client; reading the environment is the caller's business.
+
+mod data;
+mod error;
+mod mode;
+mod quirks;
+mod registry;
+
+pub use data::Profile;
+pub use error::ProfileError;
+pub use mode::{ApiMode, AuthHeader, KeyRule};
+pub use quirks::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
+pub use registry::{CUSTOM, Profiles};

@@ -1,0 +1,46 @@
+//! Wires, and how a key travels.
+
+use serde::Deserialize;
+
+/// The wire that a provider speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ApiMode {
+    /// `POST /chat/completions`.
+    ChatCompletions,
+}
+
+impl ApiMode {
+    /// The name that profiles and [`ModelInfo`](crate::ModelInfo) use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+        }
+    }
+}
+
+/// Whether requests need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyRule {
+    /// Without a key nothing is sent.
+    Required,
+    /// A key is sent when there is one.
+    Optional,
+}
+
+/// The header that carries the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum AuthHeader {
+    /// `authorization: Bearer KEY`.
+    #[default]
+    Bearer,
+    /// `x-api-key: KEY`.
+    XApiKey,
+    /// `x-goog-api-key: KEY`.
+    XGoogApiKey,
+}
