@@ -90,7 +90,7 @@ impl HttpChatModel {
             wire: WireOptions {
                 issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
-                quirks: profile.quirks.clone(),
+                quirks: wire_quirks(&profile, config.max_output_tokens),
             },
             route: format!("{}/{}", profile.id, config.model),
             aggregator: profile.quirks.aggregator,
@@ -336,6 +336,13 @@ fn fixed(
     // A key that cannot be sent is said now and not with the first request.
     authorize(profile, &secret, &mut HeaderMap::new(), base_url, &[]).map_err(|what| wrong(profile, what))?;
     Ok(Arc::new(FixedKey::new(secret)))
+}
+
+/// The profile's, and what the configuration knows better.
+fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>) -> crate::profile::Quirks {
+    let mut quirks = profile.quirks.clone();
+    quirks.messages.max_output_tokens = max_output_tokens;
+    quirks
 }
 
 fn wrong(profile: &Profile, what: &str) -> ProviderError {

@@ -2,6 +2,7 @@
 //!
 //! Nothing in here knows a socket, a clock or a key. [`encode`] and [`decoder`] choose by [`ApiMode`].
 
+pub mod anthropic_messages;
 mod answer;
 mod body;
 pub mod chat_completions;
@@ -88,6 +89,7 @@ pub trait Decoder: Send + fmt::Debug {
 pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Result<Encoded, ProviderError> {
     match mode {
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
+        ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
     }
 }
 
@@ -96,5 +98,6 @@ pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Re
 pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
     match mode {
         ApiMode::ChatCompletions => Box::new(chat_completions::ChatDecoder::new(context)),
+        ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
     }
 }

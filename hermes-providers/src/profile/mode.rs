@@ -9,6 +9,8 @@ use serde::Deserialize;
 pub enum ApiMode {
     /// `POST /chat/completions`.
     ChatCompletions,
+    /// `POST /v1/messages`.
+    AnthropicMessages,
 }
 
 impl ApiMode {
@@ -17,6 +19,7 @@ impl ApiMode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ChatCompletions => "chat_completions",
+            Self::AnthropicMessages => "anthropic_messages",
         }
     }
 }

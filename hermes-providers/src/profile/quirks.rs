@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::mode::anthropic_messages::MessagesQuirks;
+
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +111,8 @@ pub struct Quirks {
     pub prompt_cache_key: bool,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
     pub aggregator: bool,
+    /// For the wire of `anthropic_messages`.
+    pub messages: MessagesQuirks,
 }
 
 impl Default for Quirks {
@@ -127,6 +131,7 @@ impl Default for Quirks {
             no_temperature_models: Vec::new(),
             prompt_cache_key: false,
             aggregator: false,
+            messages: MessagesQuirks::default(),
         }
     }
 }

@@ -17,6 +17,9 @@ const BUNDLED: &[(&str, &str)] = &[
     ("lmstudio.toml", include_str!("../../profiles/lmstudio.toml")),
     ("vllm.toml", include_str!("../../profiles/vllm.toml")),
     ("llamacpp.toml", include_str!("../../profiles/llamacpp.toml")),
+    ("anthropic.toml", include_str!("../../profiles/anthropic.toml")),
+    ("minimax.toml", include_str!("../../profiles/minimax.toml")),
+    ("minimax-cn.toml", include_str!("../../profiles/minimax-cn.toml")),
     ("custom.toml", include_str!("../../profiles/custom.toml")),
 ];
 

@@ -1,0 +1,95 @@
+//! Streams and what they mean: B23, B24, B27, each cut at every byte (B1).
+
+use super::*;
+use crate::chat::Completion;
+
+fn decode(chunks: &[&[u8]]) -> (Vec<Delta>, Result<Completion, ErrorClass>) {
+    let context = DecodeContext { stream: true, issuer: "me".into(), ..DecodeContext::default() };
+    let mut decoder = MessagesDecoder::new(context);
+    let mut out = Vec::new();
+    let fed = chunks.iter().try_for_each(|chunk| decoder.push(chunk, &mut out));
+    let fed = fed.and_then(|()| decoder.finish(StreamEnd::Closed, &mut out));
+    if let Err(error) = fed {
+        return (out, Err(error.class));
+    }
+    match out.pop() {
+        Some(Delta::Done(done)) => (out, Ok(*done)),
+        other => panic!("no end: {other:?}"),
+    }
+}
+
+fn all_cuts(events: &[&str]) -> Result<Completion, ErrorClass> {
+    let body: String = events.iter().map(|event| format!("event: x\ndata: {event}\n\n")).collect();
+    let whole = decode(&[body.as_bytes()]);
+    for cut in 0..body.len() {
+        assert_eq!(decode(&[&body.as_bytes()[..cut], &body.as_bytes()[cut..]]), whole, "cut at {cut}");
+    }
+    whole.1
+}
+
+const START: &str =
+    r#"{"type":"message_start","message":{"model":"served","usage":{"input_tokens":9,"output_tokens":1}}}"#;
+const TEXT: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+const MORE: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hé"}}"#;
+const PING: &str = r#"{"type":"ping"}"#;
+const STOP: &str = r#"{"type":"message_stop"}"#;
+
+fn end(reason: &str) -> String {
+    format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}},"usage":{{"output_tokens":12}}}}"#)
+}
+
+#[test]
+fn b24_b27_every_reason_to_stop_has_its_own_meaning() {
+    for (reason, finish) in [
+        ("end_turn", Finish::Stop),
+        ("max_tokens", Finish::Length),
+        ("model_context_window_exceeded", Finish::Length),
+        ("refusal", Finish::ContentFilter),
+        ("pause_turn", Finish::Pause),
+        ("compaction", Finish::Other("compaction".into())),
+    ] {
+        let done = all_cuts(&[START, PING, TEXT, MORE, &end(reason), STOP]).unwrap();
+        assert_eq!((done.text.as_str(), done.finish), ("hé", finish));
+        let usage = done.usage.unwrap();
+        assert_eq!((usage.input_uncached, usage.output, usage.cache_read), (Some(9), Some(12), None));
+        assert_eq!((done.served_model.as_deref(), done.sidecar), (Some("served"), None));
+    }
+}
+
+#[test]
+fn b23_an_error_after_the_start_is_classed_and_a_cut_stream_is_incomplete() {
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+    assert_eq!(all_cuts(&[START, error]), Err(ErrorClass::Overloaded));
+    assert_eq!(all_cuts(&[START, TEXT, MORE, &end("end_turn")]), Err(ErrorClass::Incomplete));
+    assert_eq!(all_cuts(&[]), Err(ErrorClass::EmptyResponse));
+}
+
+#[test]
+fn b25_thinking_and_calls_are_kept_in_order() {
+    let events = [
+        START,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"S"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"a","name":"t","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{ \"a\""}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":":1}"}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        &end("tool_use"),
+        STOP,
+    ];
+    let done = all_cuts(&events).unwrap();
+    assert_eq!((done.reasoning.as_deref(), done.finish), (Some("hm"), Finish::ToolCalls));
+    assert!(done.calls[0].whole && done.calls[0].arguments == "{ \"a\":1}");
+    let kept = r#"[{"type":"thinking","thinking":"hm","signature":"S"},{"type":"tool_use","id":"a","name":"t","input":{ "a":1}}]"#;
+    assert_eq!(done.sidecar.unwrap().bytes, kept);
+}
+
+#[test]
+fn a_call_that_was_cut_before_its_arguments_is_not_whole() {
+    let call = r#"{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"t","input":{}}}"#;
+    let stop = r#"{"type":"content_block_stop","index":0}"#;
+    assert!(!all_cuts(&[START, call, stop, &end("max_tokens"), STOP]).unwrap().calls[0].whole);
+    assert_eq!(all_cuts(&[START, call, stop, &end("tool_use"), STOP]).unwrap().calls[0].arguments, "{}");
+}
