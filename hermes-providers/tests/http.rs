@@ -7,6 +7,8 @@ mod answers;
 mod connections;
 #[path = "http/local.rs"]
 mod local;
+#[path = "http/messages.rs"]
+mod messages;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]

@@ -308,7 +308,9 @@ async fn post(client: &Client, head: &(Url, HeaderMap), encoded: &Encoded) -> Re
 fn method_url(mut url: Url, encoded: &Encoded) -> Url {
     let path = url.path().trim_end_matches('/').to_owned();
     if !path.ends_with(&encoded.path) {
-        url.set_path(&format!("{path}/{}", encoded.path));
+        // A base URL may end in the version that the method's path begins with.
+        let rest = encoded.path.strip_prefix("v1/").filter(|_| path.ends_with("/v1"));
+        url.set_path(&format!("{path}/{}", rest.unwrap_or(&encoded.path)));
     }
     if !encoded.query.is_empty() {
         url.set_query(Some(encoded.query));
