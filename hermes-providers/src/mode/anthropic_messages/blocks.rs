@@ -235,7 +235,7 @@ impl Block {
     /// More input. That of the block's start counts no more.
     pub(super) fn more_input(&mut self, more: &str) {
         self.has_input = true;
-        if self.call.is_none() {
+        if self.kind == BlockKind::Opaque {
             self.input.push_str(more);
         }
         if self.whole_input().is_some() {
@@ -252,7 +252,9 @@ impl Block {
         }
         // An input that is no JSON cannot go back, and so its block cannot.
         self.is_closed = is_whole_json(&input);
-        *self.member("input") = Member::Raw(input);
+        if self.is_closed {
+            *self.member("input") = Member::Raw(input);
+        }
     }
 
     /// Whether a text of this name has not begun.

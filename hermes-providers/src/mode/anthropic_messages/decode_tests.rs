@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::chat::Completion;
+use proptest::prelude::*;
 
 fn decode(chunks: &[&[u8]]) -> (Vec<Delta>, Result<Completion, ErrorClass>) {
     let context = DecodeContext { stream: true, issuer: "me".into(), ..DecodeContext::default() };
@@ -92,4 +93,47 @@ fn a_call_that_was_cut_before_its_arguments_is_not_whole() {
     let stop = r#"{"type":"content_block_stop","index":0}"#;
     assert!(!all_cuts(&[START, call, stop, &end("max_tokens"), STOP]).unwrap().calls[0].whole);
     assert_eq!(all_cuts(&[START, call, stop, &end("tool_use"), STOP]).unwrap().calls[0].arguments, "{}");
+}
+
+proptest! {
+    #[test]
+    fn b01_i27_any_events_in_any_split_give_the_same_end_and_no_crash(
+        parts in proptest::collection::vec((0usize..8, 0u8..3, "[a-z🦀ß\"{}:1]{0,5}"), 0..10),
+        cuts in proptest::collection::vec(0usize..1500, 0..8),
+    ) {
+        let mut events = vec![START.to_owned()];
+        events.extend(parts.iter().map(|(kind, index, text)| {
+            let text = serde_json::to_string(text).unwrap();
+            let delta = |inner: String| format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{{inner}}}}}"#);
+            let start = |block: String| format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{{block}}}}}"#);
+            match kind {
+                0 => delta(format!(r#""type":"text_delta","text":{text}"#)),
+                1 => delta(format!(r#""type":"thinking_delta","thinking":{text}"#)),
+                2 => delta(format!(r#""type":"input_json_delta","partial_json":{text}"#)),
+                3 => delta(format!(r#""type":"signature_delta","signature":{text}"#)),
+                4 => start(r#""type":"tool_use","id":"a","name":"t","input":{}"#.to_owned()),
+                5 => start(r#""type":"server_tool_use","id":"b","name":"s","input":{}"#.to_owned()),
+                6 => format!(r#"{{"type":"content_block_stop","index":{index}}}"#),
+                _ => PING.to_owned(),
+            }
+        }));
+        events.extend([end("end_turn"), STOP.to_owned()]);
+        let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let bytes = body.as_bytes();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+        cuts.sort_unstable();
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for cut in cuts {
+            pieces.push(&bytes[start..cut]);
+            start = cut;
+        }
+        pieces.push(&bytes[start..]);
+        let whole = decode(&[bytes]);
+        prop_assert_eq!(decode(&pieces), whole.clone());
+        let done = whole.1.unwrap();
+        if let Some(sidecar) = done.sidecar {
+            prop_assert!(serde_json::from_slice::<Vec<serde_json::Value>>(&sidecar.bytes).is_ok(), "{:?}", sidecar.bytes);
+        }
+    }
 }
