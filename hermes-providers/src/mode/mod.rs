@@ -7,6 +7,7 @@ mod answer;
 mod body;
 pub mod chat_completions;
 mod context;
+pub mod gemini;
 mod names;
 mod writer;
 
@@ -89,6 +90,7 @@ pub trait Decoder: Send + fmt::Debug {
 pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Result<Encoded, ProviderError> {
     match mode {
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
+        ApiMode::Gemini => Ok(gemini::encode(request, options)),
         ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
     }
 }
@@ -98,6 +100,7 @@ pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Re
 pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
     match mode {
         ApiMode::ChatCompletions => Box::new(chat_completions::ChatDecoder::new(context)),
+        ApiMode::Gemini => Box::new(gemini::GeminiDecoder::new(context)),
         ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
     }
 }

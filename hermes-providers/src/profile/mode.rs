@@ -11,6 +11,8 @@ pub enum ApiMode {
     ChatCompletions,
     /// `POST /v1/messages`.
     AnthropicMessages,
+    /// `POST models/{model}:streamGenerateContent`.
+    Gemini,
 }
 
 impl ApiMode {
@@ -19,6 +21,7 @@ impl ApiMode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ChatCompletions => "chat_completions",
+            Self::Gemini => "gemini",
             Self::AnthropicMessages => "anthropic_messages",
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
+use crate::mode::gemini::GeminiQuirks;
 
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -113,6 +114,8 @@ pub struct Quirks {
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
     pub messages: MessagesQuirks,
+    /// For the wire of `gemini`.
+    pub gemini: GeminiQuirks,
 }
 
 impl Default for Quirks {
@@ -132,6 +135,7 @@ impl Default for Quirks {
             prompt_cache_key: false,
             aggregator: false,
             messages: MessagesQuirks::default(),
+            gemini: GeminiQuirks::default(),
         }
     }
 }
