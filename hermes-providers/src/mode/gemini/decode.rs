@@ -311,3 +311,7 @@ impl GeminiDecoder {
 fn is_payload(text: &str) -> bool {
     text == DONE || chunk(text).is_some()
 }
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;
