@@ -267,7 +267,8 @@ impl Model {
             }
             _ => None,
         });
-        let (at, input, steps) = found.expect("a request without a scripted input");
+        let (at, input, steps) =
+            found.unwrap_or_else(|| panic!("a request without a scripted input: {:?}", request.messages));
         let spoken = request.messages[at..].iter().filter(|m| matches!(m, ChatMessage::Assistant { .. })).count();
         (input, steps, spoken)
     }

@@ -111,7 +111,7 @@ pub(crate) fn verify(rows: &[StoredMessage], view: &NewView) -> Result<(), ViewF
     let pictures: usize = rows.iter().map(picture_bytes).sum();
     let freed = pictures - pictures_left(rows, view).min(pictures);
     let is_relief = freed.saturating_mul(100) >= pictures.saturating_mul(FREED_MIN_PERCENT as usize) && freed > 0;
-    if (is_hardly && !is_relief) || (after >= before && !is_relief) {
+    if (is_hardly || after >= before) && !is_relief {
         return Err(ViewFault::NotSmaller);
     }
     if matches!(view.rows.last(), None | Some(ViewPart::Summary { .. })) {

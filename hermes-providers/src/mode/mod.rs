@@ -2,8 +2,8 @@
 //!
 //! Nothing in here knows a socket, a clock or a key. [`encode`] and [`decoder`] choose by [`ApiMode`].
 
-pub mod anthropic_messages;
 mod answer;
+pub mod anthropic_messages;
 mod body;
 pub mod chat_completions;
 mod context;
