@@ -196,6 +196,7 @@ suite! {
     s34_a_lock_ends_with_its_lease,
     a_failed_compression_is_waited_out,
     s35_after_many_compressions_each_row_is_seen_once,
+    a_shortened_copy_goes_without_what_was_beside_its_text,
     s38_a_rewind_is_taken_back_whole,
     s38_a_rewind_that_something_followed_stays,
     s38_history_is_not_changed_under_an_input,
