@@ -9,6 +9,7 @@
 
 #![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
 
+pub mod catalogue;
 mod chat;
 mod classify;
 pub mod credential;
