@@ -371,6 +371,7 @@ impl Parts {
         let local = profile.local;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
         config.context_window = choice.context_window;
         config.timeouts = self.timeouts(&choice.provider, local);

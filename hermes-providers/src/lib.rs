@@ -38,8 +38,8 @@ pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Profile, ProfileError, Profiles,
+    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};
