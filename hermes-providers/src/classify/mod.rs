@@ -81,6 +81,7 @@ fn class_of(
     }
     let says = |phrases: &[&str]| tables::contains_any(words, phrases);
     match status {
+        Some(400 | 422) if says(tables::SIDECAR) => ErrorClass::SidecarRefused,
         Some(400 | 422) if says(tables::CONTENT_POLICY) => ErrorClass::ContentPolicy,
         Some(400 | 422) if says(tables::OUT_OF_MEMORY) => ErrorClass::Overloaded,
         Some(400 | 422) if limits.output.is_some() || says(tables::OVERFLOW) => overflow(),

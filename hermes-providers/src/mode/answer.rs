@@ -112,12 +112,6 @@ impl Answer {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
-    /// Whether there is a call.
-    #[allow(dead_code, reason = "wires that are not in yet need it")]
-    pub(super) fn has_calls(&self) -> bool {
-        !self.calls.is_empty()
-    }
-
     /// The completion of an answer whose end was seen. Only a call that the provider itself closed may be whole; arguments
     /// of which no byte was sent are the empty object then (B21).
     pub(super) fn complete(&mut self, sidecar: Option<Sidecar>, finish: Finish) -> Delta {
