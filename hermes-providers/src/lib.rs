@@ -30,8 +30,8 @@ pub use chat::{
     ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,
     Sidecar, ToolCall, ToolSchema, Usage,
 };
-pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
-pub use error::{ErrorClass, ProviderError};
+pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
+pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
 pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 #[cfg(feature = "http")]
