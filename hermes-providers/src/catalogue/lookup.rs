@@ -23,6 +23,8 @@ pub struct Place<'a> {
 pub struct Described {
     /// The name in the snapshot, when it is there.
     pub known_as: Option<String>,
+    /// The page that the snapshot's numbers are from.
+    pub page: Option<String>,
     /// Most tokens of input and output together.
     pub context_window: Option<Fact<u64>>,
     /// Most tokens of output.
@@ -194,8 +196,9 @@ impl Catalogue {
         if place.local {
             return described;
         }
-        if let Some((id, facts)) = self.in_snapshot(place.provider, &names) {
+        if let Some((id, page, facts)) = self.in_snapshot(place.provider, &names) {
             described.known_as = Some(id);
+            described.page = Some(page);
             described.add(facts, Source::Snapshot);
         }
         if let Some(family) = self.family(&names) {
@@ -206,7 +209,7 @@ impl Catalogue {
 
     /// The facts of the first name that is known: a host's own where it serves the model, else the maker's. Prices are
     /// those of the place only.
-    fn in_snapshot(&self, provider: &str, names: &[String]) -> Option<(String, ModelFacts)> {
+    fn in_snapshot(&self, provider: &str, names: &[String]) -> Option<(String, String, ModelFacts)> {
         let makers = &self.snapshot.snapshot.makers;
         for name in names {
             let Some(places) = self.snapshot.names.get(name) else { continue };
@@ -214,12 +217,13 @@ impl Catalogue {
             let own = |maker: usize| makers.get(maker).is_some_and(|m| !m.host);
             let found = places.iter().find(|(maker, _)| here(*maker)).or_else(|| places.iter().find(|(m, _)| own(*m)));
             let Some((maker_at, model_at)) = found else { continue };
-            let entry = makers.get(*maker_at).and_then(|maker| maker.models.get(*model_at))?;
+            let maker = makers.get(*maker_at)?;
+            let entry = maker.models.get(*model_at)?;
             let mut facts = entry.facts();
             if !here(*maker_at) {
                 facts.prices = None;
             }
-            return Some((entry.id.clone(), facts));
+            return Some((entry.id.clone(), maker.page.clone(), facts));
         }
         None
     }

@@ -13,6 +13,8 @@ mod lookup;
 mod money;
 mod names;
 mod prices;
+#[cfg(feature = "http")]
+mod refresh;
 mod snapshot;
 
 pub use entry::{Fact, Modality, ModelFacts, Source};
@@ -20,4 +22,9 @@ pub use list::{ListError, ListedModel, MAX_LISTED_MODELS, ModelPage, parse_model
 pub use lookup::{Catalogue, Described, Hit, Place};
 pub use money::{Money, MoneyError, Price};
 pub use prices::{Cost, Prices, Rates, Tier};
+#[cfg(feature = "http")]
+pub use refresh::{
+    LIST_RETRY_MS, LIST_TIMEOUT_MS, LIST_TTL_MS, ListPlace, MAX_LIST_BYTES, MAX_LIST_PAGES, ModelList, Refreshed,
+    cached_list, refresh_list,
+};
 pub use snapshot::SnapshotError;

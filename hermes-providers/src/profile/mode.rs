@@ -18,6 +18,9 @@ pub enum ApiMode {
 }
 
 impl ApiMode {
+    /// Every wire, for tests that hold for all of them.
+    pub const ALL: &[Self] = &[Self::ChatCompletions, Self::AnthropicMessages, Self::Gemini];
+
     /// The name that profiles and [`ModelInfo`](crate::ModelInfo) use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
