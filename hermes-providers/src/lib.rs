@@ -20,6 +20,7 @@ mod json;
 #[cfg(feature = "http")]
 mod local;
 pub mod mode;
+mod percent;
 mod practice;
 mod profile;
 #[cfg(feature = "test-util")]

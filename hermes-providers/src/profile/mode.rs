@@ -11,6 +11,8 @@ pub enum ApiMode {
     ChatCompletions,
     /// `POST /v1/messages`.
     AnthropicMessages,
+    /// `POST /model/{model}/converse-stream`.
+    BedrockConverse,
     /// `POST models/{model}:streamGenerateContent`.
     Gemini,
 }
@@ -26,6 +28,7 @@ impl ApiMode {
             Self::ChatCompletions => "chat_completions",
             Self::Gemini => "gemini",
             Self::AnthropicMessages => "anthropic_messages",
+            Self::BedrockConverse => "bedrock_converse",
         }
     }
 }
