@@ -175,7 +175,12 @@ mod tests {
             total: 3,
             checked: "2026-12-03".into(),
         };
-        insta::assert_snapshot!(found(&list, Style::default()), @"");
+        insta::assert_snapshot!(found(&list, Style::default()), @r"
+        PROVIDER  MODEL    WINDOW     OUTPUT   READS       REASONS  $ IN/OUT PER MILLION                 KNOWN FROM
+        acme      big      1 048 576  65 536   text image  yes      2.00 / 12.00, more for long prompts  bundled catalogue
+        acme      odd␛[0m  unknown    unknown  unknown     unknown  unknown                              provider's list
+        1 more; add words, or --limit 3
+        ");
         assert!(found(&ModelSearchResponse::default(), Style::default()).starts_with("No known model"));
     }
 
@@ -198,7 +203,19 @@ mod tests {
             also_at: vec!["openrouter".into()],
             checked: "2026-12-03".into(),
         };
-        insta::assert_snapshot!(shown(&response, Style::default()), @"");
+        insta::assert_snapshot!(shown(&response, Style::default()), @r"
+        acme/big at acme
+        window    9 000 tokens (configuration)
+        output    at most 65 536 tokens (provider's list)
+        reads     text (bundled catalogue)
+        reasons   no (usual in its family)
+        tools     unknown
+        price     $2.00 in, $12.00 out, $0.20 from cache for a million tokens (list prices in the bundled catalogue)
+                  prompts above 200 000 tokens: $4.00 in, $18.00 out, $0.40 from cache for a million tokens
+        known as  big
+        also at   openrouter
+        page      acme.example/pricing (read 2026-12-03)
+        ");
         let near = ModelShowResponse { known: Described { local: true, ..Described::default() }, ..response };
         assert!(shown(&near, Style::default()).contains("price     nothing is billed"));
     }
