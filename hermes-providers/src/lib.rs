@@ -9,6 +9,8 @@
 
 #![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
 
+#[cfg(feature = "http")]
+pub mod aws;
 pub mod catalogue;
 mod chat;
 mod classify;
