@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
+use hermes_providers::catalogue::Catalogue;
 use hermes_providers::{
     ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -35,6 +36,7 @@ use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
+use crate::models;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
@@ -96,6 +98,8 @@ pub(crate) struct Parts {
     store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
     background: Background,
+    /// What is known of models, with the lists that were kept when the engine was built.
+    catalogue: OnceCell<Catalogue>,
 }
 
 /// Something in the configuration that cannot work.
@@ -147,8 +151,24 @@ impl Parts {
             store: OnceCell::new(),
             engine: OnceCell::new(),
             background: Background::default(),
+            catalogue: OnceCell::new(),
         };
         Ok((parts, hub))
+    }
+
+    /// The model that was chosen.
+    pub(crate) fn choice(&self) -> &Result<Choice, RpcError> {
+        &self.choice
+    }
+
+    /// Every provider that this program knows.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// What a model is chosen by.
+    pub(crate) fn known(&self) -> (&Config, &Keys, &Profiles) {
+        (&self.config, &self.keys, &self.profiles)
     }
 
     /// Whether this is a gateway for all.
@@ -247,6 +267,7 @@ impl Parts {
 
     async fn build_engine(&self) -> Result<Engine, RpcError> {
         let choice = self.choice.as_ref().map_err(Clone::clone)?;
+        self.catalogue.get_or_init(|| models::with_all_cached(self)).await;
         let model = self.build_model(choice)?;
         let store = self.store().await?;
         let owner = self.owner().await?.clone();
@@ -373,7 +394,9 @@ impl Parts {
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
-        config.context_window = choice.context_window;
+        let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
+        config.context_window = known.context_window.map(|fact| fact.value);
+        config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };

@@ -4,6 +4,7 @@
 
 mod answer;
 pub mod anthropic_messages;
+pub mod bedrock_converse;
 mod body;
 pub mod chat_completions;
 mod context;
@@ -95,6 +96,7 @@ pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Re
         ApiMode::Gemini => Ok(gemini::encode(request, options)),
         ApiMode::Responses => Ok(responses::encode(request, options)),
         ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
+        ApiMode::BedrockConverse => Ok(bedrock_converse::encode(request, options)),
     }
 }
 
@@ -106,5 +108,6 @@ pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
         ApiMode::Gemini => Box::new(gemini::GeminiDecoder::new(context)),
         ApiMode::Responses => Box::new(responses::ResponsesDecoder::new(context)),
         ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
+        ApiMode::BedrockConverse => Box::new(bedrock_converse::ConverseDecoder::new(context)),
     }
 }

@@ -13,6 +13,8 @@ const MESSAGES_HOSTS: [&str; 1] = ["api.anthropic.com"];
 const MESSAGES_PATHS: [(&str, &str); 1] = [("api.kimi.com", "/coding")];
 /// The end of a path at which many makers offer Anthropic's messages.
 const MESSAGES_END: &str = "/anthropic";
+/// The first label and the end of the hosts that speak Bedrock's Converse: `bedrock-runtime.REGION.amazonaws.com`.
+const CONVERSE_HOST: (&str, &str) = ("bedrock-runtime", ".amazonaws.com");
 /// Hosts that speak chat completions and nothing else.
 const CHAT_HOSTS: [&str; 1] = ["api.actual.inc"];
 
@@ -32,6 +34,10 @@ impl Profile {
         if is_one_of(&MESSAGES_HOSTS) || path.ends_with(MESSAGES_END) || MESSAGES_PATHS.iter().any(is_below) {
             return ApiMode::AnthropicMessages;
         }
+        let (first, end) = CONVERSE_HOST;
+        if host.ends_with(end) && host.split('.').next() == Some(first) {
+            return ApiMode::BedrockConverse;
+        }
         if is_one_of(&CHAT_HOSTS) { ApiMode::ChatCompletions } else { self.api_mode }
     }
 }
@@ -48,7 +54,7 @@ mod tests {
             let found = all.get(profile).unwrap().mode_at(host, path, model);
             assert_eq!(found, mode, "{profile} {host}{path} {model}");
         };
-        use ApiMode::{AnthropicMessages, ChatCompletions, Responses};
+        use ApiMode::{AnthropicMessages, BedrockConverse, ChatCompletions, Responses};
         check("openai", "api.openai.com", "/v1", "gpt-5-mini", Responses);
         check("openai", "EU.api.openai.com", "/v1", "gpt-4.1", Responses);
         check("openai", "api.openai.com", "/v1", "gpt-4o-search-preview", ChatCompletions);
@@ -61,6 +67,7 @@ mod tests {
         check("custom", "api.example", "/anthropic/", "m", AnthropicMessages);
         check("custom", "api.kimi.com", "/coding/v1", "m", AnthropicMessages);
         check("custom", "api.kimi.com", "/v1", "m", ChatCompletions);
+        check("custom", "bedrock-runtime.eu-west-1.amazonaws.com", "", "m", BedrockConverse);
         check("anthropic", "proxy.example", "", "m", AnthropicMessages);
         check("anthropic", "api.actual.inc", "/v1", "m", ChatCompletions);
     }

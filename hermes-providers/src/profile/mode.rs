@@ -17,6 +17,8 @@ pub enum ApiMode {
     Responses,
     /// `POST /v1/messages`.
     AnthropicMessages,
+    /// `POST /model/{model}/converse-stream`.
+    BedrockConverse,
     /// `POST models/{model}:streamGenerateContent`.
     Gemini,
 }
@@ -29,7 +31,9 @@ impl ApiMode {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let name = if name == OLD_RESPONSES { Self::Responses.as_str() } else { name };
-        Self::ALL.iter().copied().find(|mode| mode.as_str() == name)
+        // Not in the list: its bytes are no text, so what is tested of the others says nothing of it.
+        let mut all = Self::ALL.iter().copied().chain([Self::BedrockConverse]);
+        all.find(|mode| mode.as_str() == name)
     }
 
     /// The name that profiles and [`ModelInfo`](crate::ModelInfo) use.
@@ -40,6 +44,7 @@ impl ApiMode {
             Self::Responses => "responses",
             Self::Gemini => "gemini",
             Self::AnthropicMessages => "anthropic_messages",
+            Self::BedrockConverse => "bedrock_converse",
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
+use crate::mode::bedrock_converse::ConverseQuirks;
 use crate::mode::effort::Ladder;
 use crate::mode::gemini::GeminiQuirks;
 use crate::mode::responses::ResponsesQuirks;
@@ -120,6 +121,8 @@ pub struct Quirks {
     pub messages: MessagesQuirks,
     /// For the wire of `responses`.
     pub responses: ResponsesQuirks,
+    /// For the wire of `bedrock_converse`.
+    pub converse: ConverseQuirks,
     /// For the wire of `gemini`.
     pub gemini: GeminiQuirks,
 }
@@ -143,6 +146,7 @@ impl Default for Quirks {
             aggregator: false,
             messages: MessagesQuirks::default(),
             responses: ResponsesQuirks::default(),
+            converse: ConverseQuirks::default(),
             gemini: GeminiQuirks::default(),
         }
     }
