@@ -263,7 +263,7 @@ async fn owner_that_is_killed() {
     let config = LlamaServerConfig { program, ..LlamaServerConfig::new(model, 4096) };
     let _server = LlamaServer::start(config).await.unwrap();
     std::fs::write(Path::new(&dir).join("ready"), "").unwrap();
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[test]

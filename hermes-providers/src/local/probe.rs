@@ -10,6 +10,7 @@ use reqwest::Client;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use crate::catalogue::{Modality, ModelFacts};
 use crate::http::probe_client;
 use crate::local::describe::{enrich, json_of, more_path, of_entry};
 
@@ -52,6 +53,24 @@ pub struct LocalModel {
     pub vision: Option<bool>,
     /// Whether it can reason.
     pub reasoning: Option<bool>,
+}
+
+impl LocalModel {
+    /// As the facts of a provider's own list.
+    #[must_use]
+    pub fn facts(&self) -> ModelFacts {
+        let inputs = |vision: bool| match vision {
+            true => vec![Modality::Text, Modality::Image],
+            false => vec![Modality::Text],
+        };
+        ModelFacts {
+            context_window: self.context_window,
+            inputs: self.vision.map(inputs),
+            reasoning: self.reasoning,
+            tools: self.tools,
+            ..ModelFacts::default()
+        }
+    }
 }
 
 /// A server that answered.
