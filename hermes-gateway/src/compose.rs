@@ -10,8 +10,7 @@ use async_trait::async_trait;
 use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
-use hermes_providers::aws::{AwsCredentials, AwsSources, runtime_url};
-use hermes_providers::credential::Credentials;
+use hermes_providers::aws::AwsCredentials;
 use hermes_providers::{
     ApiMode, ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
@@ -29,6 +28,7 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
 use crate::allow_list::FileAllowList;
+use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
 use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
@@ -376,7 +376,11 @@ impl Parts {
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.key.clone_from(&choice.key);
         config.context_window = choice.context_window;
-        config.credentials = signs.then(|| self.aws_credentials(choice, &mut config));
+        if signs {
+            let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
+            config.base_url = address.or(config.base_url);
+            config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+        }
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
@@ -384,20 +388,6 @@ impl Parts {
         }
         let model = HttpChatModel::new(config).map_err(|error| wrong(error.code(), error.message))?;
         Ok(Arc::new(model))
-    }
-
-    /// The chain of AWS, which knows the region, and with it the address when nobody named one.
-    fn aws_credentials(&self, choice: &Choice, config: &mut HttpModelConfig) -> Arc<dyn Credentials> {
-        let variable = |name: &str| self.keys.value(name).map(|(value, _)| value.to_owned());
-        let mut sources = AwsSources::from_variables(&variable, self.keys.env().user_home.as_deref());
-        sources.bearer.clone_from(&choice.key);
-        sources.proxy.clone_from(&config.proxy);
-        let is_named = choice.base_url != config.profile.base_url;
-        sources.runtime_url = is_named.then(|| choice.base_url.clone());
-        if let Some(region) = sources.region.as_deref().filter(|_| !is_named) {
-            config.base_url = Some(runtime_url(region));
-        }
-        Arc::new(AwsCredentials::new(sources))
     }
 
     /// The clocks of a provider, where the configuration sets them.
