@@ -19,6 +19,7 @@ mod hub;
 mod indexer;
 mod leftovers;
 mod model;
+mod models;
 mod prompt_source;
 pub mod protocol;
 mod retry;
