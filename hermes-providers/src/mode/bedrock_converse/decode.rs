@@ -6,8 +6,7 @@
 //! | `tool_use` | [`Finish::ToolCalls`] |
 //! | `max_tokens`, `model_context_window_exceeded` | [`Finish::Length`] |
 //! | `guardrail_intervened`, `content_filtered` | [`Finish::ContentFilter`] |
-//! | `malformed_tool_use` without a call | [`Finish::ToolCalls`] without calls: announced and not made, so it is asked again |
-//! | `malformed_tool_use` beside calls | [`Finish::Other`]; no call is whole |
+//! | `malformed_tool_use` | [`Finish::MalformedCall`], asked once more; no call beside it is whole |
 //! | `malformed_model_output` | an error of class `BadResponse` |
 //! | anything else | [`Finish::Other`] |
 
@@ -427,7 +426,7 @@ impl ConverseDecoder {
             "tool_use" => Finish::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => Finish::Length,
             "guardrail_intervened" | "content_filtered" => Finish::ContentFilter,
-            "malformed_tool_use" if !self.answer.has_calls() => Finish::ToolCalls,
+            "malformed_tool_use" => Finish::MalformedCall,
             "malformed_model_output" => {
                 let mut error = self.context.error(ErrorClass::BadResponse, "the model's answer was malformed");
                 error.code = Some(word.to_owned());
