@@ -5,6 +5,9 @@
 mod answers;
 #[path = "http/bedrock.rs"]
 mod bedrock;
+#[cfg(feature = "test-util")]
+#[path = "http/cassette.rs"]
+mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
 #[path = "http/lists.rs"]
