@@ -135,8 +135,12 @@ impl GeminiDecoder {
         if frame.event == "error" {
             return Err(self.context.classified(text));
         }
-        if is_payload(text) {
-            return self.payload(text, out);
+        if text == DONE {
+            self.end_seen = true;
+            return Ok(());
+        }
+        if let Some(chunk) = chunk(text) {
+            return self.chunk(&chunk, text, out);
         }
         // Servers that forget the blank line between frames: each line is a payload.
         if text.lines().count() > 1 && text.lines().all(is_payload) {
