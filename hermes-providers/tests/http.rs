@@ -7,6 +7,8 @@ mod answers;
 mod bedrock;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/gemini.rs"]
+mod gemini;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]
