@@ -18,6 +18,7 @@ use hermes_store::{
 };
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
+use crate::bound;
 use crate::family;
 use crate::model::{Failed, Hands, Model, Script, Summary, submission};
 use crate::parts::{Known, SimTool, Watcher, shown};
@@ -39,6 +40,7 @@ pub(crate) struct SimClock(tokio::time::Instant);
 
 impl SimClock {
     fn now(&self) -> i64 {
+        bound::step();
         START_MS + i64::try_from(self.0.elapsed().as_millis()).unwrap()
     }
 }
