@@ -15,7 +15,7 @@ use futures::future::LocalBoxFuture;
 /// Virtual time after which a world that is not at rest hangs, in seconds.
 const WORLD_MAX_S: u64 = 24 * 3_600;
 /// Steps after which a world that is not at rest spins: some fifty times what the largest one of 100,000 seeds takes.
-const WORLD_MAX_STEPS: u64 = 5_000_000;
+const WORLD_MAX_STEPS: u64 = 1_000_000;
 
 thread_local! {
     /// Steps of the world that runs on this thread.

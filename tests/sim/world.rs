@@ -31,6 +31,10 @@ pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const HELD: &str = "held";
 /// How long an owner that is in the way holds a conversation.
 const HOLD_MS: u64 = 300_000;
+/// Newest lines of the trace that are shown of a world that broke a promise.
+const TOLD_MAX_LINES: usize = 60;
+/// How much of such a line is shown.
+const TOLD_MAX_BYTES: usize = 400;
 /// Children that work at once.
 const CHILDREN_MAX: usize = 3;
 
@@ -160,6 +164,17 @@ pub(crate) struct World {
     failed: Failed,
     /// Longest time that an answer takes, in milliseconds.
     pub(crate) slow_ms: u64,
+}
+
+impl Drop for World {
+    /// What happened last, when a promise was broken in it.
+    fn drop(&mut self) {
+        let Some(trace) = self.trace.lock().ok().filter(|_| std::thread::panicking()) else { return };
+        for line in &trace[trace.len().saturating_sub(TOLD_MAX_LINES)..] {
+            let end = line.floor_char_boundary(TOLD_MAX_BYTES);
+            eprintln!("| {}", &line[..end]);
+        }
+    }
 }
 
 /// The owner that a name stands for.
