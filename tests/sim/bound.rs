@@ -86,7 +86,7 @@ mod tests {
             loop {
                 breathe().await;
             }
-        })
+        });
     }
 
     #[test]
