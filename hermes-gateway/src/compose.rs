@@ -269,7 +269,7 @@ impl Parts {
 
     async fn build_engine(&self) -> Result<Engine, RpcError> {
         let choice = self.choice.as_ref().map_err(Clone::clone)?;
-        self.catalogue.get_or_init(|| models::with_all_cached(self)).await;
+        self.catalogue.get_or_init(|| models::gather(self)).await;
         let model = self.build_model(choice)?;
         let store = self.store().await?;
         let owner = self.owner().await?.clone();
