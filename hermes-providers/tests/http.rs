@@ -3,8 +3,12 @@
 
 #[path = "http/answers.rs"]
 mod answers;
+#[path = "http/bedrock.rs"]
+mod bedrock;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/lists.rs"]
+mod lists;
 #[path = "http/local.rs"]
 mod local;
 #[path = "http/messages.rs"]
