@@ -41,8 +41,8 @@ enum Body {
     Unknown,
     Frames(FrameDecoder),
     Json(Vec<u8>),
-    /// A web page or other text.
-    Text(Vec<u8>),
+    /// A web page or other text: its beginning, and how many bytes there were.
+    Text(Vec<u8>, usize),
 }
 
 /// Decodes one answer.
@@ -65,7 +65,7 @@ impl Decoder for ConverseDecoder {
                 b'{' | b'[' | b' ' | b'\r' | b'\n' | b'\t' => Body::Json(Vec::new()),
                 // The length of a frame has 24 bits.
                 0 | 1 => Body::Frames(FrameDecoder::default()),
-                _ => Body::Text(Vec::new()),
+                _ => Body::Text(Vec::new(), 0),
             };
         }
         match &mut self.body {
@@ -77,17 +77,16 @@ impl Decoder for ConverseDecoder {
                 result
             }
             Body::Json(body) => {
-                if body.len() + bytes.len() > MAX_BODY_BYTES {
-                    let what = format!("the answer is larger than {MAX_BODY_BYTES} bytes");
-                    return Err(self.context.error(ErrorClass::Limit, &what));
-                }
+                let size = body.len() + bytes.len();
                 body.extend_from_slice(bytes);
-                Ok(())
+                self.bounded(size)
             }
-            Body::Text(body) => {
+            Body::Text(body, size) => {
                 let room = MAX_QUOTE_BYTES.saturating_sub(body.len());
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                Ok(())
+                *size += bytes.len();
+                let size = *size;
+                self.bounded(size)
             }
         }
     }
@@ -101,7 +100,7 @@ impl Decoder for ConverseDecoder {
             Body::Unknown => {}
             Body::Frames(frames) => is_cut |= frames.has_rest(),
             Body::Json(body) => self.whole_body(&body, out)?,
-            Body::Text(body) => {
+            Body::Text(body, _) => {
                 let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
                 return Err(self.context.error(ErrorClass::BadResponse, &format!("the answer is no stream: {said}")));
             }
@@ -135,6 +134,14 @@ impl ConverseDecoder {
             reason: None,
             done: false,
         }
+    }
+
+    /// Refuses a body that is no stream and goes on and on.
+    fn bounded(&self, size: usize) -> Result<(), ProviderError> {
+        if size <= MAX_BODY_BYTES {
+            return Ok(());
+        }
+        Err(self.context.error(ErrorClass::Limit, &format!("the answer is larger than {MAX_BODY_BYTES} bytes")))
     }
 
     fn frames(&mut self, frames: &mut FrameDecoder, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ProviderError> {
