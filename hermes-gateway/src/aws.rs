@@ -29,7 +29,7 @@ mod tests {
 
     fn run(base_url: &str, dotenv: &str, vars: &[(&str, &str)]) -> (AwsSources, Option<String>) {
         let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let env = Env { vars, user_home: Some("/home/x".into()), cwd: "/".into() };
+        let env = Env { vars, user_home: Some("/somebody".into()), cwd: "/".into() };
         let keys = Keys::of(DotEnv::parse(dotenv), env, "/h/.env".into());
         let choice = Choice { base_url: base_url.to_owned(), ..Choice::practice() };
         sources(&choice, USUAL, &keys)
@@ -43,7 +43,7 @@ mod tests {
         let keys = found.keys.unwrap();
         assert_eq!((keys.access_key_id.as_str(), keys.secret_access_key.expose_secret()), ("AK", "s"));
         assert_eq!((found.runtime_url, found.region.as_deref()), (None, Some("eu-west-1")));
-        assert_eq!(found.config_file.as_deref(), Some("/home/x/.aws/config".as_ref()));
+        assert_eq!(found.config_file.as_deref(), Some("/somebody/.aws/config".as_ref()));
         assert_eq!(run(USUAL, "", &[]).1, None);
     }
 

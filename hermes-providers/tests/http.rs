@@ -10,6 +10,8 @@ mod bedrock;
 mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/gemini.rs"]
+mod gemini;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]

@@ -242,6 +242,15 @@ impl Document<'_> {
             self.out.raw(",");
         }
         self.fields(thinking, rule);
+        if let Some(guardrail) = &quirks.converse.guardrail {
+            let mut config = json!({"guardrailIdentifier": guardrail.id, "guardrailVersion": guardrail.version});
+            if guardrail.shows_early && request.stream {
+                config["streamProcessingMode"] = json!("async");
+            }
+            self.out.raw("\"guardrailConfig\":");
+            self.out.json(&config);
+            self.out.raw(",");
+        }
         let marked = !request.cache_ends.is_empty() && rule.is_some_and(|rule| rule.caches);
         self.tools(request, turns, marked && rule.is_some_and(|rule| rule.caches_tools));
         if !request.system.trim_ascii().is_empty() {
