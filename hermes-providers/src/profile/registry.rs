@@ -23,8 +23,6 @@ const BUNDLED: &[(&str, &str)] = &[
     ("vertex-express.toml", include_str!("../../profiles/vertex-express.toml")),
     ("minimax.toml", include_str!("../../profiles/minimax.toml")),
     ("minimax-cn.toml", include_str!("../../profiles/minimax-cn.toml")),
-    ("xai.toml", include_str!("../../profiles/xai.toml")),
-    ("meta-ai.toml", include_str!("../../profiles/meta-ai.toml")),
     ("custom.toml", include_str!("../../profiles/custom.toml")),
 ];
 
