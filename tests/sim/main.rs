@@ -36,6 +36,7 @@ mod check;
 mod crowd;
 mod family;
 mod model;
+mod pace;
 mod parts;
 mod real;
 mod scenarios;

@@ -1,29 +1,24 @@
-//! The same scenarios on real databases in real time: SQLite in a file, PostgreSQL in a schema of its own. Time runs
-//! [`SPEED`] times as fast as it should, an hour is not waited for, and there are a few crash points of each kind only: all
-//! of them are looked at on the in-memory store, with which both databases are compared.
+//! The same scenarios on real databases in real time: SQLite in a file, PostgreSQL in a schema of its own. Time runs faster
+//! than it should ([`crate::pace`]), an hour is not waited for, and there are a few crash points of each kind only: all of
+//! them are looked at on the in-memory store, with which both databases are compared.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use hermes_core::testing::FastClock;
+use hermes_core::testing::{Fault, FaultStore};
 use hermes_store::postgres::{OwnershipClock, PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use hermes_store::{IdKind, IdSource as _, UuidIds};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
 use crate::model::{Meanwhile, Step};
+use crate::pace::Pace;
 use crate::scenarios::ALL;
-use crate::sweep::{self, FAULTS, projection, simulate};
+use crate::sweep::{self, FAULTS, NEVER, projection, simulate};
 use crate::world::{Dead, Ground, Scenario, World};
 
-/// How much faster than it should time runs.
-const SPEED: u32 = 100;
-/// The same where one owner waits for another: each look takes its time, whatever the clock says.
-const SPEED_HELD: u32 = 10;
 /// Scenarios that run at the same time.
 const LANES: usize = 4;
 /// Places at which a process dies, and at which one sleeps, in each scenario.
@@ -34,38 +29,43 @@ const SLOW_MS: u64 = 100_000;
 const URL_VARIABLE: &str = "HERMES_TEST_POSTGRES";
 
 /// Makes a ground for one scenario.
-type Fresh = Arc<dyn Fn(Arc<FastClock>, Arc<Dead>) -> BoxFuture<'static, Ground> + Send + Sync>;
+type Fresh = Arc<dyn Fn(Arc<Pace>, Arc<Dead>) -> BoxFuture<'static, (Ground, BoxFuture<'static, ()>)> + Send + Sync>;
 
-fn ground(store: Arc<dyn hermes_store::Store>, clock: Arc<FastClock>, dead: Arc<Dead>) -> Ground {
+/// The ground of one scenario, and what lets its time run.
+fn ground(store: Arc<dyn hermes_store::Store>, clock: Arc<Pace>, dead: Arc<Dead>) -> (Ground, BoxFuture<'static, ()>) {
+    let store = FaultStore::new(store, Fault::DiesBefore, NEVER);
     let pushed = clock.clone();
     let pass = move |ms| {
         pushed.push(i64::try_from(ms).unwrap());
         futures::future::ready(()).boxed()
     };
-    Ground { store, clock, dead, pass: Arc::new(pass) }
+    let time = clock.clone().run(store.clone()).boxed();
+    (Ground { store, clock, dead, pass: Arc::new(pass), lends: true }, time)
 }
 
-/// One scenario after the other in a few lanes. Returns how many runs there were.
+/// One scenario after the other in a few lanes, each of which has a thread of its own. Returns how many runs there were.
 fn run(fresh: &Fresh) -> u64 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(LANES).enable_all().build().unwrap();
-    let runs = Arc::new(AtomicU64::new(0));
-    runtime.block_on(async {
-        let lanes = Arc::new(Semaphore::new(LANES));
-        let mut all = JoinSet::new();
-        for scenario in ALL {
-            let (fresh, lanes, runs) = (fresh.clone(), lanes.clone(), runs.clone());
-            all.spawn(async move {
-                let _lane = lanes.acquire().await.unwrap();
-                let speed = if scenario.held { SPEED_HELD } else { SPEED };
-                let (clock, dead) = (FastClock::new(speed), Arc::new(Dead::default()));
-                let ground = fresh(clock.clone(), dead.clone()).await;
-                points(&ground, scenario, &runs).await;
-            });
-        }
-        while let Some(done) = all.join_next().await {
-            if let Err(error) = done {
-                std::panic::resume_unwind(error.into_panic());
+    let (runs, next) = (Arc::new(AtomicU64::new(0)), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let lane = || {
+            // One worker; only a read where nothing may be awaited (`crate::parts::at_once`) takes a second one.
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            while let Some(scenario) = ALL.get(next.fetch_add(1, Ordering::SeqCst)) {
+                let (fresh, runs) = (fresh.clone(), runs.clone());
+                let done = runtime.spawn(async move {
+                    let (clock, dead) = (Pace::new(), Arc::new(Dead::default()));
+                    let (ground, time) = fresh(clock, dead).await;
+                    // A task of its own: whatever is polled together with a scenario is counted as one of its waits.
+                    let time = tokio::spawn(time);
+                    points(&ground, scenario, &runs).await;
+                    time.abort();
+                    ground.store.close().await;
+                });
+                runtime.block_on(done).unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
             }
+        };
+        for lane in [lane; LANES].map(|lane| scope.spawn(lane)) {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
     runs.load(Ordering::SeqCst)

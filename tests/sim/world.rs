@@ -118,6 +118,8 @@ pub(crate) struct Ground {
     pub(crate) dead: Arc<Dead>,
     /// Lets so many milliseconds go by.
     pub(crate) pass: Pass,
+    /// Whether processes share connections of the store, which real ones do not: none may sleep in a call then.
+    pub(crate) lends: bool,
 }
 
 /// How time goes by where nobody does anything.
@@ -131,7 +133,7 @@ impl Ground {
         let dead = Arc::new(Dead::default());
         store.set_probe(dead.clone());
         let pass = |ms| tokio::time::sleep(std::time::Duration::from_millis(ms)).boxed();
-        Self { store: Arc::new(store), clock, dead, pass: Arc::new(pass) }
+        Self { store: Arc::new(store), clock, dead, pass: Arc::new(pass), lends: false }
     }
 }
 
@@ -142,6 +144,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<dyn Clock>,
     dead: Arc<Dead>,
     pass: Pass,
+    pub(crate) lends: bool,
     /// What names of this world begin with, where several worlds share a store.
     prefix: String,
     /// The conversations; most worlds have one.
@@ -180,6 +183,7 @@ impl World {
             clock: ground.clock.clone(),
             dead: ground.dead.clone(),
             pass: ground.pass.clone(),
+            lends: ground.lends,
             prefix: prefix.to_owned(),
             conversations: names.iter().map(named).collect(),
             effects: Arc::default(),
@@ -438,8 +442,8 @@ impl<'a, T> Killed<'a, T> {
         Self { work: Some(Box::pin(work)), left, polls: 0, spared: None }
     }
 
-    /// The same, but not while a write of this store is under way: whoever sleeps then keeps what others wait for.
-    pub(crate) fn outside_writes(mut self, store: &Arc<FaultStore>) -> Self {
+    /// The same, but not in a call of this store, where it might keep what others wait for.
+    pub(crate) fn outside_calls(mut self, store: &Arc<FaultStore>) -> Self {
         self.spared = Some(store.clone());
         self
     }
@@ -459,7 +463,7 @@ impl<T> Future for Killed<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let is_spared = self.spared.as_ref().is_some_and(|store| store.is_writing());
+        let is_spared = self.spared.as_ref().is_some_and(|store| store.is_working() || store.is_waiting());
         if self.polls >= self.left && !is_spared {
             return Poll::Ready(None);
         }
