@@ -9,6 +9,7 @@
 
 #![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
 
+pub mod catalogue;
 mod chat;
 mod classify;
 pub mod credential;
@@ -19,6 +20,7 @@ mod json;
 #[cfg(feature = "http")]
 mod local;
 pub mod mode;
+mod percent;
 mod practice;
 mod profile;
 #[cfg(feature = "test-util")]
@@ -29,8 +31,8 @@ pub use chat::{
     ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,
     Sidecar, ToolCall, ToolSchema, Usage,
 };
-pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
-pub use error::{ErrorClass, ProviderError};
+pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
+pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
 pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 #[cfg(feature = "http")]

@@ -5,6 +5,8 @@
 mod answers;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/lists.rs"]
+mod lists;
 #[path = "http/local.rs"]
 mod local;
 #[path = "http/messages.rs"]

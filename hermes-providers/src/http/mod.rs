@@ -5,8 +5,11 @@ mod body;
 mod client;
 pub mod config;
 mod failure;
+mod get;
 mod model;
 
 pub(crate) use client::probe_client;
 pub use config::{HttpModelConfig, Timeouts};
+pub use get::is_near_address;
+pub(crate) use get::{GetLimits, Getter, Got};
 pub use model::HttpChatModel;

@@ -390,7 +390,7 @@ fn headers(profile: &Profile) -> Result<HeaderMap, ProviderError> {
 }
 
 /// True for this computer and private networks, where slow servers are common.
-fn is_near(url: &Url) -> bool {
+pub(super) fn is_near(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {

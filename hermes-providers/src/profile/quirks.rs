@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
+use crate::mode::bedrock_converse::ConverseQuirks;
 use crate::mode::gemini::GeminiQuirks;
 
 /// The field that caps the output.
@@ -114,6 +115,8 @@ pub struct Quirks {
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
     pub messages: MessagesQuirks,
+    /// For the wire of `bedrock_converse`.
+    pub converse: ConverseQuirks,
     /// For the wire of `gemini`.
     pub gemini: GeminiQuirks,
 }
@@ -135,6 +138,7 @@ impl Default for Quirks {
             prompt_cache_key: false,
             aggregator: false,
             messages: MessagesQuirks::default(),
+            converse: ConverseQuirks::default(),
             gemini: GeminiQuirks::default(),
         }
     }
