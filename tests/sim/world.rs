@@ -116,6 +116,9 @@ pub(crate) struct Ground {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dead: Arc<Dead>,
+    /// The same store for reads where nothing may be awaited ([`crate::parts::at_once`]): on a database it has connections
+    /// of its own, since those of `store` may be kept by futures that wait for the reader.
+    pub(crate) lookout: Arc<dyn Store>,
     /// Lets so many milliseconds go by.
     pub(crate) pass: Pass,
     /// Whether processes share connections of the store, which real ones do not: none may sleep in a call then.
@@ -133,7 +136,8 @@ impl Ground {
         let dead = Arc::new(Dead::default());
         store.set_probe(dead.clone());
         let pass = |ms| tokio::time::sleep(std::time::Duration::from_millis(ms)).boxed();
-        Self { store: Arc::new(store), clock, dead, pass: Arc::new(pass), lends: false }
+        let store: Arc<dyn Store> = Arc::new(store);
+        Self { lookout: store.clone(), store, clock, dead, pass: Arc::new(pass), lends: false }
     }
 }
 
@@ -141,6 +145,7 @@ impl Ground {
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) lookout: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     dead: Arc<Dead>,
     pass: Pass,
@@ -180,6 +185,7 @@ impl World {
         let world = Self {
             scenario: scenario.clone(),
             store: ground.store.clone(),
+            lookout: ground.lookout.clone(),
             clock: ground.clock.clone(),
             dead: ground.dead.clone(),
             pass: ground.pass.clone(),
