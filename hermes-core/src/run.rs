@@ -223,6 +223,7 @@ impl Engine {
             max_output_tokens: settings.max_output_tokens,
             times_raised: 0,
             output_lowered: false,
+            sidecars_left_out: false,
             effort: settings.reasoning_effort.clone(),
             usage: UsageTotals::default(),
             recovery: Recovery::default(),

@@ -36,6 +36,9 @@ pub enum ErrorClass {
     ContentPolicy,
     /// The provider does not accept the request's shape (400, 422).
     BadRequest,
+    /// The provider does not take back opaque state of its own: signed thinking, encrypted reasoning, thought signatures.
+    /// The same request without any may pass.
+    SidecarRefused,
     /// A firewall or a policy in between refuses; the key is healthy.
     Blocked,
     /// The certificate could not be verified.
@@ -149,6 +152,7 @@ impl ProviderError {
             ErrorClass::BadResponse => "HM2018",
             ErrorClass::Limit => "HM2019",
             ErrorClass::Configuration => "HM2020",
+            ErrorClass::SidecarRefused => "HM2021",
         }
     }
 }

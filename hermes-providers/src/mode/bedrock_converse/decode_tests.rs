@@ -91,7 +91,7 @@ fn b28_b29_every_reason_to_stop_has_its_own_meaning() {
         ("model_context_window_exceeded", Finish::Length),
         ("guardrail_intervened", Finish::ContentFilter),
         ("content_filtered", Finish::ContentFilter),
-        ("malformed_tool_use", Finish::ToolCalls),
+        ("malformed_tool_use", Finish::MalformedCall),
         ("something_new", Finish::Other("something_new".into())),
     ] {
         let done = all_cuts(&[start(), text(0, "hé"), text(0, "→"), stop(0), end(reason), metadata()]).unwrap();
@@ -175,7 +175,7 @@ fn b29_a_call_that_is_malformed_or_cut_is_never_run() {
         let done = all_cuts(&[&[start(), call(0, "a", "read")], frames, &[end(reason), metadata()]].concat()).unwrap();
         (done.finish, done.calls[0].whole)
     };
-    let malformed = Finish::Other("malformed_tool_use".into());
+    let malformed = Finish::MalformedCall;
     assert_eq!(run("malformed_tool_use", &[input(0, "{}"), stop(0)]), (malformed, false));
     assert_eq!(run("max_tokens", &[input(0, "{\"path\":\"a"), stop(0)]), (Finish::Length, false));
     assert_eq!(run("max_tokens", &[stop(0)]), (Finish::Length, false));
