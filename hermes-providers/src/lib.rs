@@ -11,6 +11,8 @@
 
 #[cfg(feature = "http")]
 pub mod aws;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod cassette;
 pub mod catalogue;
 mod chat;
 mod classify;

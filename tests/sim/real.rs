@@ -14,10 +14,11 @@ use hermes_store::{IdKind, IdSource as _, Store, UuidIds};
 use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::task::JoinHandle;
 
+use crate::bound::simulate;
 use crate::model::{Meanwhile, Step};
 use crate::pace::Pace;
 use crate::scenarios::ALL;
-use crate::sweep::{self, FAULTS, NEVER, projection, simulate};
+use crate::sweep::{self, FAULTS, NEVER, projection};
 use crate::world::{Dead, Ground, Scenario, World};
 
 /// Scenarios that run at the same time.
@@ -149,7 +150,7 @@ async fn points(fresh: &Fresh, scenario: &Scenario, runs: &AtomicU64) {
 
 /// What the in-memory store holds at the end of a scenario.
 fn model_of(scenario: &Scenario) -> Vec<String> {
-    plain(&simulate(async {
+    plain(&simulate(scenario.name, async {
         let world = World::new(scenario).await;
         sweep::undisturbed_in(&world).await;
         projection(&world).await

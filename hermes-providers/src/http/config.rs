@@ -101,6 +101,8 @@ pub struct HttpModelConfig {
     pub context_window: Option<u64>,
     /// Most tokens of output, when known.
     pub max_output_tokens: Option<u64>,
+    /// False for a model that cannot see, when that is known: pictures become words. `None`: as the profile says.
+    pub sees_images: Option<bool>,
     /// A proxy's URL. Proxies that the system names are not used unless they are put here.
     pub proxy: Option<String>,
     /// Largest response in bytes.
@@ -120,6 +122,7 @@ impl HttpModelConfig {
             timeouts: None,
             context_window: None,
             max_output_tokens: None,
+            sees_images: None,
             proxy: None,
             max_response_bytes: MAX_RESPONSE_BYTES,
         }
