@@ -22,6 +22,7 @@ mod local;
 pub mod mode;
 mod practice;
 mod profile;
+pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
 use crate::mode::gemini::GeminiQuirks;
+use crate::schema::SchemaDialect;
 
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -110,6 +111,8 @@ pub struct Quirks {
     pub no_temperature_models: Vec<String>,
     /// Whether `prompt_cache_key` may be sent.
     pub prompt_cache_key: bool,
+    /// How schemas of tools are written; unset: as the wire's maker documents.
+    pub schema: Option<SchemaDialect>,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
@@ -133,6 +136,7 @@ impl Default for Quirks {
             system_role: SystemRole::default(),
             no_temperature_models: Vec::new(),
             prompt_cache_key: false,
+            schema: None,
             aggregator: false,
             messages: MessagesQuirks::default(),
             gemini: GeminiQuirks::default(),
