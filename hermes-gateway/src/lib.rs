@@ -5,6 +5,7 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+mod aws;
 mod background;
 mod care;
 mod clock;
@@ -18,6 +19,7 @@ mod hub;
 mod indexer;
 mod leftovers;
 mod model;
+mod models;
 mod prompt_source;
 pub mod protocol;
 mod retry;

@@ -8,7 +8,7 @@ mod failure;
 mod get;
 mod model;
 
-pub(crate) use client::probe_client;
+pub(crate) use client::{probe_client, token_client};
 pub use config::{HttpModelConfig, Timeouts};
 pub use get::is_near_address;
 pub(crate) use get::{GetLimits, Getter, Got};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -14,11 +14,12 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::aws::clock_error_ms;
 use crate::chat::{ChatModel, ChatRequest, Delta, DeltaStream, ModelInfo};
 use crate::classify::{Failure, classify};
 use crate::credential::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::authorize::authorize;
+use crate::http::authorize::{Covered, authorize};
 use crate::http::body::Reader;
 use crate::http::client::Clients;
 use crate::http::config::{HttpModelConfig, Timeouts};
@@ -59,6 +60,8 @@ pub struct HttpChatModel {
     clients: OnceCell<Clients>,
     /// A response was read before, so a connection may be a kept one.
     warm: AtomicBool,
+    /// How far this computer's clock is behind the server's, in milliseconds, as far as signatures have shown it.
+    clock_error_ms: AtomicI64,
 }
 
 impl fmt::Debug for HttpChatModel {
@@ -111,6 +114,7 @@ impl HttpChatModel {
             proxy: config.proxy,
             clients: OnceCell::new(),
             warm: AtomicBool::new(false),
+            clock_error_ms: AtomicI64::new(0),
         })
     }
 
@@ -178,9 +182,35 @@ impl HttpChatModel {
                 .map_err(|_| wrong(&self.profile, &format!("the header `{name}` of the request is not legal")))?;
             headers.insert(*name, value);
         }
-        authorize(&self.profile, &ticket.secret, &mut headers, &url, &encoded.body)
-            .map_err(|what| wrong(&self.profile, what))?;
+        let covered = Covered { method: "POST", url: &url, body: &encoded.body, now: self.now() };
+        authorize(&self.profile, &ticket.secret, &mut headers, covered).map_err(|what| wrong(&self.profile, what))?;
         Ok((url, headers))
+    }
+
+    /// The time by the server's clock, as far as it is known.
+    fn now(&self) -> SystemTime {
+        let error = self.clock_error_ms.load(Ordering::Relaxed);
+        let span = Duration::from_millis(error.unsigned_abs());
+        let now = SystemTime::now();
+        let corrected = if error < 0 { now.checked_sub(span) } else { now.checked_add(span) };
+        corrected.unwrap_or(now)
+    }
+
+    /// Whether a signature was refused because this computer's clock is wrong; then the server's counts from now on.
+    fn learns_time(&self, ticket: &Ticket, response: &Response) -> bool {
+        if !matches!(ticket.secret, Secret::Aws { .. }) || !response.status().is_client_error() {
+            return false;
+        }
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let known = self.clock_error_ms.load(Ordering::Relaxed);
+        match clock_error_ms(header("x-amzn-errortype"), header("date"), self.now()) {
+            Some(more) => {
+                tracing::warn!(route = %self.route, ms = more, "this computer's clock is wrong; the server's is used");
+                self.clock_error_ms.store(known.saturating_add(more), Ordering::Relaxed);
+                true
+            }
+            None => false,
+        }
     }
 
     fn lost(&self, ticket: &Ticket, error: reqwest::Error) -> ProviderError {
@@ -256,10 +286,17 @@ impl ChatModel for HttpChatModel {
         let encoded = mode::encode(self.mode, request, &self.wire)?;
         let first_byte = if request.stream { self.timeouts.first_byte } else { self.timeouts.whole };
         let ticket = self.credentials.take(&self.info.model).await.map_err(|error| self.of_route(error))?;
-        let response = match self.send(&encoded, &ticket, first_byte, started).await {
+        let mut response = match self.send(&encoded, &ticket, first_byte, started).await {
             Ok(response) => response,
             Err(error) => return Err(self.charged(&ticket, error)),
         };
+        // A refused signature never reached the model, so this is no second attempt at it. Once.
+        if self.learns_time(&ticket, &response) {
+            response = match self.send(&encoded, &ticket, first_byte, started).await {
+                Ok(response) => response,
+                Err(error) => return Err(self.charged(&ticket, error)),
+            };
+        }
         self.warm.store(true, Ordering::Relaxed);
         if !response.status().is_success() {
             let error = self.refused(&ticket, response).await;
@@ -336,7 +373,7 @@ fn fixed(
         return Err(missing_key(profile));
     }
     // A key that cannot be sent is said now and not with the first request.
-    authorize(profile, &secret, &mut HeaderMap::new(), base_url, &[]).map_err(|what| wrong(profile, what))?;
+    authorize(profile, &secret, &mut HeaderMap::new(), Covered::get(base_url)).map_err(|what| wrong(profile, what))?;
     Ok(Arc::new(FixedKey::new(secret)))
 }
 

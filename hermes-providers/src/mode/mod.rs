@@ -4,6 +4,7 @@
 
 mod answer;
 pub mod anthropic_messages;
+pub mod bedrock_converse;
 mod body;
 pub mod chat_completions;
 mod context;
@@ -92,6 +93,7 @@ pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Re
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
         ApiMode::Gemini => Ok(gemini::encode(request, options)),
         ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
+        ApiMode::BedrockConverse => Ok(bedrock_converse::encode(request, options)),
     }
 }
 
@@ -102,5 +104,6 @@ pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
         ApiMode::ChatCompletions => Box::new(chat_completions::ChatDecoder::new(context)),
         ApiMode::Gemini => Box::new(gemini::GeminiDecoder::new(context)),
         ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
+        ApiMode::BedrockConverse => Box::new(bedrock_converse::ConverseDecoder::new(context)),
     }
 }

@@ -11,13 +11,15 @@ pub enum ApiMode {
     ChatCompletions,
     /// `POST /v1/messages`.
     AnthropicMessages,
+    /// `POST /model/{model}/converse-stream`.
+    BedrockConverse,
     /// `POST models/{model}:streamGenerateContent`.
     Gemini,
 }
 
 impl ApiMode {
     /// Every wire, for tests that hold for all of them.
-    pub const ALL: &[Self] = &[Self::ChatCompletions, Self::AnthropicMessages, Self::Gemini];
+    pub const ALL: &[Self] = &[Self::ChatCompletions, Self::AnthropicMessages, Self::BedrockConverse, Self::Gemini];
 
     /// The name that profiles and [`ModelInfo`](crate::ModelInfo) use.
     #[must_use]
@@ -26,6 +28,7 @@ impl ApiMode {
             Self::ChatCompletions => "chat_completions",
             Self::Gemini => "gemini",
             Self::AnthropicMessages => "anthropic_messages",
+            Self::BedrockConverse => "bedrock_converse",
         }
     }
 }

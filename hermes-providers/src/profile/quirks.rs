@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
+use crate::mode::bedrock_converse::ConverseQuirks;
 use crate::mode::gemini::GeminiQuirks;
 use crate::schema::SchemaDialect;
 
@@ -117,6 +118,8 @@ pub struct Quirks {
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
     pub messages: MessagesQuirks,
+    /// For the wire of `bedrock_converse`.
+    pub converse: ConverseQuirks,
     /// For the wire of `gemini`.
     pub gemini: GeminiQuirks,
 }
@@ -139,6 +142,7 @@ impl Default for Quirks {
             schema: None,
             aggregator: false,
             messages: MessagesQuirks::default(),
+            converse: ConverseQuirks::default(),
             gemini: GeminiQuirks::default(),
         }
     }

@@ -18,6 +18,7 @@ const BUNDLED: &[(&str, &str)] = &[
     ("vllm.toml", include_str!("../../profiles/vllm.toml")),
     ("llamacpp.toml", include_str!("../../profiles/llamacpp.toml")),
     ("anthropic.toml", include_str!("../../profiles/anthropic.toml")),
+    ("bedrock.toml", include_str!("../../profiles/bedrock.toml")),
     ("minimax.toml", include_str!("../../profiles/minimax.toml")),
     ("minimax-cn.toml", include_str!("../../profiles/minimax-cn.toml")),
     ("custom.toml", include_str!("../../profiles/custom.toml")),

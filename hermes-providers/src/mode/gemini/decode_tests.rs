@@ -26,7 +26,7 @@ fn answer(parts: &str, reason: &str) -> String {
 fn b30_b31_b33_and_an_end_without_a_reason() {
     let blocked = "data: {\"promptFeedback\":{\"blockReason\":\"SAFETY\"}}\n\n";
     assert_eq!(decode(blocked).unwrap_err(), ErrorClass::ContentPolicy);
-    assert_eq!(decode(&answer("", "MALFORMED_FUNCTION_CALL")).unwrap().finish, Finish::ToolCalls);
+    assert_eq!(decode(&answer("", "MALFORMED_FUNCTION_CALL")).unwrap().finish, Finish::MalformedCall);
     let call = r#"{"functionCall":{"name":"t","args":{ "a":1.0 }},"thoughtSignature":"S"}"#;
     let done = decode(&answer(call, "STOP")).unwrap();
     assert_eq!((done.calls[0].arguments.as_str(), done.calls[0].whole), ("{ \"a\":1.0 }", true));
