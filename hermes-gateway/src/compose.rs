@@ -395,6 +395,7 @@ impl Parts {
         let signs = profile.api_mode == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
         if signs {
             let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
