@@ -11,6 +11,8 @@
 
 #[cfg(feature = "http")]
 pub mod aws;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod cassette;
 pub mod catalogue;
 mod chat;
 mod classify;
@@ -48,8 +50,8 @@ pub use local::{
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Profile, ProfileError, Profiles,
+    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};
