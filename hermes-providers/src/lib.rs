@@ -27,6 +27,7 @@ pub mod mode;
 mod percent;
 mod practice;
 mod profile;
+pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;
@@ -49,8 +50,8 @@ pub use local::{
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Profile, ProfileError, Profiles,
+    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

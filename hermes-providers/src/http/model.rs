@@ -87,11 +87,13 @@ impl HttpChatModel {
             None => fixed(&profile, config.key, base.is_some(), &base_url)?,
         };
         let endpoint = base_url.origin().ascii_serialization();
+        let at_host = || profile.mode_at(base_url.host_str().unwrap_or_default(), base_url.path(), &config.model);
+        let mode = config.api_mode.unwrap_or_else(at_host);
         let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
             headers: headers(&profile)?,
             wire: WireOptions {
-                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
+                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
                 quirks: wire_quirks(&profile, config.max_output_tokens, config.sees_images),
             },
@@ -101,11 +103,11 @@ impl HttpChatModel {
                 provider: profile.id.clone(),
                 model: config.model,
                 endpoint,
-                api_mode: profile.api_mode.as_str().to_owned(),
+                api_mode: mode.as_str().to_owned(),
                 context_window: config.context_window,
                 max_output_tokens: config.max_output_tokens,
             },
-            mode: profile.api_mode,
+            mode,
             base: base_url,
             profile,
             credentials,
