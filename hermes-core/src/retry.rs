@@ -4,7 +4,9 @@ use hermes_providers::{ErrorClass, ProviderError};
 use hermes_store::PromptHash;
 
 use crate::end::EndReason;
-use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
+use crate::limits::{
+    BACKOFF_BASE_MS, BACKOFF_CAP_MS, KEY_ROTATIONS_MAX, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS,
+};
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Decision {
         /// Milliseconds.
         wait_ms: u64,
     },
+    /// Ask again at once: another key is ready, or the one that was refused can be renewed.
+    Rotate,
     /// Ask again with at most this many output tokens; at most once.
     LowerOutput {
         /// Tokens.
@@ -32,6 +36,8 @@ pub(crate) struct Attempt {
     pub number: u32,
     /// Most attempts.
     pub max: u32,
+    /// Times that another key was asked with since the last attempt that counts, or since the request began.
+    pub rotations: u32,
     /// Whether the output cap was lowered before.
     pub output_lowered: bool,
     /// Whether another route may be asked.
@@ -41,8 +47,12 @@ pub(crate) struct Attempt {
 }
 
 /// Decides. A model that cannot answer at all is left at once; one that is only tired of us is not waited for while
-/// another is there; one that is overloaded gets a second try; the others are left when their tries are used up.
+/// another is there; one that is overloaded gets a second try; the others are left when their tries are used up. Another
+/// key of the same provider comes before all of that, and has a bound of its own: it costs none of the attempts (B56).
 pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
+    if error.another_key && attempt.rotations < KEY_ROTATIONS_MAX {
+        return Decision::Rotate;
+    }
     let give_up = match error.class {
         ErrorClass::Auth => return attempt.leave(EndReason::AuthFailed),
         ErrorClass::Billing => return attempt.leave(EndReason::BillingFailed),
@@ -115,7 +125,7 @@ mod tests {
     use super::*;
 
     fn attempt(number: u32) -> Attempt {
-        Attempt { number, max: 4, output_lowered: false, may_fall_back: false, jitter_permille: 0 }
+        Attempt { number, max: 4, rotations: 0, output_lowered: false, may_fall_back: false, jitter_permille: 0 }
     }
 
     #[test]
@@ -163,6 +173,20 @@ mod tests {
         assert_eq!(decide(&error, attempt(1)), Decision::Retry { wait_ms: 7_000 });
         error.retry_after_ms = Some(RETRY_AFTER_CAP_MS + 1);
         assert_eq!(decide(&error, attempt(1)), Decision::End(EndReason::RetriesExhausted));
+    }
+
+    #[test]
+    fn b56_another_key_comes_first_costs_no_attempt_and_has_its_own_bound() {
+        for class in [ErrorClass::RateLimit, ErrorClass::Auth, ErrorClass::Billing, ErrorClass::ModelNotFound] {
+            let mut error = ProviderError::new(class, "x");
+            error.another_key = true;
+            for number in 1..=4 {
+                let attempt = Attempt { may_fall_back: true, ..attempt(number) };
+                assert_eq!(decide(&error, attempt), Decision::Rotate, "{class:?}");
+                let spent = Attempt { rotations: KEY_ROTATIONS_MAX, ..attempt };
+                assert_ne!(decide(&error, spent), Decision::Rotate, "{class:?}");
+            }
+        }
     }
 
     #[test]

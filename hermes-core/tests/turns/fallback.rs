@@ -143,6 +143,21 @@ async fn text_that_was_shown_before_the_fall_is_taken_back_only_where_the_new_on
 }
 
 #[tokio::test]
+async fn b56_another_key_is_asked_at_once_before_any_stand_in_and_costs_no_attempt() {
+    let world = World::new();
+    let rotated = || Script::error(ProviderError { another_key: true, ..error(ErrorClass::RateLimit) });
+    let last = [fail(ErrorClass::ServerError), fail(ErrorClass::ServerError), fail(ErrorClass::ServerError)];
+    let scripts = (0..3).map(|_| rotated()).chain(last).chain([Script::text("at last")]);
+    let chosen = model(scripts);
+    let other = stand_in("other", 128_000, []);
+    let end = ask(&engine(&world, &chosen, &[&other]), None, "x").await;
+    assert_eq!((end.reason, end.answer.as_str()), (EndReason::Answered, "at last"));
+    assert_eq!((chosen.requests().len(), other.requests().len()), (7, 0));
+    let waits = world.events.all().into_iter().filter(|e| matches!(e.kind, EventKind::Retrying { .. })).count();
+    assert_eq!(waits, 3, "only the last key's failures are waited for");
+}
+
+#[tokio::test]
 async fn the_summary_of_a_used_up_budget_may_come_from_a_stand_in() {
     let world = World::new();
     let chosen = model([calls("a"), fail(ErrorClass::RateLimit)]);

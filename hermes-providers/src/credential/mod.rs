@@ -4,6 +4,9 @@
 //! ticket that was used, so that an answer that comes late is charged to the right key (B47). [`FixedKey`] is the simple
 //! case; a pool of several keys is the other one.
 
+mod fingerprint;
+pub mod pool;
 mod ticket;
 
+pub use fingerprint::Fingerprint;
 pub use ticket::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
