@@ -11,6 +11,10 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/pool.rs"]
+mod pool;
+#[path = "http/refresh.rs"]
+mod refresh;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]

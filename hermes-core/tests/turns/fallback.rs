@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hermes_core::{EndReason, Engine, EngineParts, EventKind};
-use hermes_providers::{ChatMessage, ErrorClass, Script, ScriptedModel};
+use hermes_providers::{ChatMessage, ErrorClass, ProviderError, Script, ScriptedModel};
 use hermes_store::{SessionStore as _, View};
 
 use crate::support::{World, ask, calls, check_pairs, check_requests, error, model, short, streamed};

@@ -5,11 +5,13 @@ mod body;
 mod client;
 pub mod config;
 mod failure;
+mod form;
 mod get;
 mod model;
 
 pub(crate) use client::probe_client;
 pub use config::{HttpModelConfig, Timeouts};
+pub(crate) use form::post_form;
 pub use get::is_near_address;
 pub(crate) use get::{GetLimits, Getter, Got};
 pub use model::HttpChatModel;

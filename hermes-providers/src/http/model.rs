@@ -188,8 +188,10 @@ impl HttpChatModel {
     }
 
     /// The error of an attempt, reported and marked when another credential is there.
-    fn charged(&self, ticket: &Ticket, error: ProviderError) -> ProviderError {
-        charge(self.credentials.as_ref(), ticket, &self.info.model, error)
+    async fn charged(&self, ticket: &Ticket, error: ProviderError) -> ProviderError {
+        let error = charge(self.credentials.as_ref(), ticket, &self.info.model, error);
+        self.credentials.settle().await;
+        error
     }
 
     fn of_route(&self, mut error: ProviderError) -> ProviderError {
@@ -258,12 +260,12 @@ impl ChatModel for HttpChatModel {
         let ticket = self.credentials.take(&self.info.model).await.map_err(|error| self.of_route(error))?;
         let response = match self.send(&encoded, &ticket, first_byte, started).await {
             Ok(response) => response,
-            Err(error) => return Err(self.charged(&ticket, error)),
+            Err(error) => return Err(self.charged(&ticket, error).await),
         };
         self.warm.store(true, Ordering::Relaxed);
         if !response.status().is_success() {
             let error = self.refused(&ticket, response).await;
-            return Err(self.charged(&ticket, error));
+            return Err(self.charged(&ticket, error).await);
         }
         let decoder = mode::decoder(
             self.mode,
@@ -296,6 +298,11 @@ impl ChatModel for HttpChatModel {
 /// Reports an error to the credential that was used.
 fn charge(credentials: &dyn Credentials, ticket: &Ticket, model: &str, mut error: ProviderError) -> ProviderError {
     error.another_key = credentials.report(ticket, model, Outcome::Failed(&error)) == Next::Another;
+    // Of several keys the one that was refused is named (B46).
+    let is_its = matches!(error.class, ErrorClass::Auth | ErrorClass::Billing);
+    if is_its && !error.another_key && !ticket.label.is_empty() {
+        error.message = format!("{} (the credential {:?})", error.message, ticket.label);
+    }
     error
 }
 

@@ -89,7 +89,7 @@ fn b39_an_error_that_is_not_the_key_s_changes_nothing() {
 fn a_second_limit_in_a_row_rests_for_an_hour_and_an_answer_between_forgives() {
     let mut pool = two();
     let mut now = NOW;
-    let mut rest = |pool: &mut Pool, now: i64| {
+    let rest = |pool: &mut Pool, now: i64| {
         let taken = pool.take(now, "m", 0).unwrap();
         assert_eq!(taken.ticket.row, "a");
         pool.charge(now, &taken.ticket, "m", &limit());
