@@ -35,6 +35,7 @@ use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
+use crate::pools::Pools;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
@@ -96,6 +97,7 @@ pub(crate) struct Parts {
     store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
     background: Background,
+    pools: Pools,
 }
 
 /// Something in the configuration that cannot work.
@@ -147,6 +149,7 @@ impl Parts {
             store: OnceCell::new(),
             engine: OnceCell::new(),
             background: Background::default(),
+            pools: Pools::default(),
         };
         Ok((parts, hub))
     }
@@ -372,6 +375,10 @@ impl Parts {
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.key.clone_from(&choice.key);
+        if let Some(plan) = &choice.pool {
+            let strategy = self.config.strategies.get(&plan.provider).copied().unwrap_or_default();
+            config.credentials = Some(self.pools.of(plan, &config.profile, &self.scope, strategy));
+        }
         config.context_window = choice.context_window;
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
@@ -457,6 +464,7 @@ impl Parts {
                 name: profile.name.clone(),
                 env_keys: profile.env_keys.clone(),
                 ready: local.iter().any(|server| server.provider == profile.id)
+                    || self.keys.has_login(&profile.id)
                     || profile.env_keys.iter().any(|name| matches!(self.keys.key(name), Lookup::Found { .. })),
             })
             .collect();
@@ -514,6 +522,7 @@ impl Parts {
         if let Some(engine) = self.engine.get() {
             engine.shutdown().await;
         }
+        self.pools.close().await;
         if let Some(store) = self.store.get() {
             store.close().await;
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hermes_core::{CompressionSettings, DelegationSettings};
+use hermes_providers::credential::pool::Strategy;
 use hermes_store::postgres;
 use hermes_tools::JUDGE_REFUSALS_MAX;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -221,6 +222,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// `providers`, by id as written.
     pub providers: BTreeMap<String, ProviderConfig>,
+    /// `credential_pool_strategies`: how the next of several credentials is found, by provider.
+    pub strategies: BTreeMap<String, Strategy>,
     /// `fallback_providers`: what stands in, in this order, for a model that gives no answer.
     pub fallbacks: Vec<FallbackConfig>,
     /// `toolsets`.
@@ -279,6 +282,7 @@ impl Config {
         Ok(Self {
             model: model(&root)?,
             providers: providers(&root)?,
+            strategies: strategies(&root)?,
             fallbacks: fallbacks(&root)?,
             cli_toolsets: root
                 .section("platform_toolsets")?
@@ -364,6 +368,14 @@ fn model(root: &View<'_>) -> Result<ModelConfig, ConfigError> {
 fn base_url(view: &View<'_>) -> Result<Option<String>, ConfigError> {
     let url = view.key("base_url").text("an address, for example `http://127.0.0.1:8080/v1`")?;
     Ok(url.map(|url| url.trim_end_matches('/').to_owned()))
+}
+
+fn strategies(root: &View<'_>) -> Result<BTreeMap<String, Strategy>, ConfigError> {
+    let all = root.section("credential_pool_strategies")?;
+    let words = Strategy::NAMES.map(|name| (name, Strategy::named(name).unwrap_or_default()));
+    let wanted = "`fill_first`, `round_robin`, `random` or `least_used`";
+    let one = |id: &str| Ok(all.key(id).word(&words, wanted)?.map(|strategy| (id.to_owned(), strategy)));
+    all.names().into_iter().filter_map(|id| one(id).transpose()).collect()
 }
 
 fn providers(root: &View<'_>) -> Result<BTreeMap<String, ProviderConfig>, ConfigError> {

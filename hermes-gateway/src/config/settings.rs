@@ -58,6 +58,9 @@ static SETTINGS: &[Setting] = &[
     of("model.api_mode", |config| json!(config.model.api_mode)),
     of("model.context_length", |config| json!(config.model.context_length)),
     of("model.max_tokens", |config| json!(config.model.max_tokens)),
+    of("credential_pool_strategies", |config| {
+        config.strategies.iter().map(|(id, strategy)| (id.clone(), json!(strategy.name()))).collect()
+    }),
     of("fallback_providers", |config| config.fallbacks.iter().map(FallbackConfig::shown).collect()),
     of("toolsets", |config| json!(config.toolsets)),
     of("platform_toolsets.cli", |config| json!(config.cli_toolsets)),

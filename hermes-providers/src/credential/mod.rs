@@ -5,6 +5,8 @@
 //! case; a pool of several keys is the other one.
 
 #[cfg(feature = "http")]
+pub mod device;
+#[cfg(feature = "http")]
 pub mod file;
 mod fingerprint;
 #[cfg(feature = "http")]

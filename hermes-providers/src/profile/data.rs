@@ -44,6 +44,10 @@ pub struct Profile {
     /// Headers that go with every request. Never secrets.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// How people log in, where the provider lets programs of others do that.
+    #[cfg(feature = "http")]
+    #[serde(default)]
+    pub oauth: Option<crate::credential::device::OAuth>,
     /// How the wire differs.
     #[serde(default)]
     pub quirks: Quirks,

@@ -21,6 +21,17 @@ impl Strategy {
     /// The names that the configuration knows.
     pub const NAMES: [&'static str; 4] = ["fill_first", "round_robin", "random", "least_used"];
 
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FillFirst => "fill_first",
+            Self::RoundRobin => "round_robin",
+            Self::Random => "random",
+            Self::LeastUsed => "least_used",
+        }
+    }
+
     /// The strategy of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

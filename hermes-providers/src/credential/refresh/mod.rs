@@ -31,6 +31,7 @@ use crate::credential::file::AuthFile;
 use crate::credential::{Fingerprint, Now};
 
 use journal::{Begun, Journal};
+pub(crate) use token::read as read_answer;
 pub use token::{HttpTokens, TokenAnswer, TokenClient};
 
 /// How long before its end a token is renewed, where a provider does not say (reference 5.5).
