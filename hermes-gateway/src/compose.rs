@@ -10,8 +10,10 @@ use async_trait::async_trait;
 use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
+use hermes_providers::aws::AwsCredentials;
+use hermes_providers::catalogue::Catalogue;
 use hermes_providers::{
-    ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -27,6 +29,7 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
 use crate::allow_list::FileAllowList;
+use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
 use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
@@ -35,6 +38,7 @@ use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
+use crate::models;
 use crate::pools::Pools;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
@@ -98,6 +102,8 @@ pub(crate) struct Parts {
     engine: OnceCell<Engine>,
     background: Background,
     pools: Pools,
+    /// What is known of models, with the lists that were kept when the engine was built.
+    catalogue: OnceCell<Catalogue>,
 }
 
 /// Something in the configuration that cannot work.
@@ -150,8 +156,24 @@ impl Parts {
             engine: OnceCell::new(),
             background: Background::default(),
             pools: Pools::default(),
+            catalogue: OnceCell::new(),
         };
         Ok((parts, hub))
+    }
+
+    /// The model that was chosen.
+    pub(crate) fn choice(&self) -> &Result<Choice, RpcError> {
+        &self.choice
+    }
+
+    /// Every provider that this program knows.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// What a model is chosen by.
+    pub(crate) fn known(&self) -> (&Config, &Keys, &Profiles) {
+        (&self.config, &self.keys, &self.profiles)
     }
 
     /// Whether this is a gateway for all.
@@ -250,6 +272,7 @@ impl Parts {
 
     async fn build_engine(&self) -> Result<Engine, RpcError> {
         let choice = self.choice.as_ref().map_err(Clone::clone)?;
+        self.catalogue.get_or_init(|| models::gather(self)).await;
         let model = self.build_model(choice)?;
         let store = self.store().await?;
         let owner = self.owner().await?.clone();
@@ -372,14 +395,26 @@ impl Parts {
             wrong("HM0207", format!("provider {:?} is not known; `hermes model` lists those that are", choice.provider))
         })?;
         let local = profile.local;
+        let signs = profile.api_mode == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
         if let Some(plan) = &choice.pool {
             let strategy = self.config.strategies.get(&plan.provider).copied().unwrap_or_default();
             config.credentials = Some(self.pools.of(plan, &config.profile, &self.scope, strategy));
         }
-        config.context_window = choice.context_window;
+        if signs {
+            let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
+            config.base_url = address.or(config.base_url);
+            // Several bearer keys have a pool already; without any the chain signs.
+            if config.credentials.is_none() || choice.key.is_none() {
+                config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+            }
+        }
+        let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
+        config.context_window = known.context_window.map(|fact| fact.value);
+        config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };

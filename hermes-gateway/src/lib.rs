@@ -5,6 +5,8 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+pub mod auth;
+mod aws;
 mod background;
 mod care;
 mod clock;
@@ -18,6 +20,7 @@ mod hub;
 mod indexer;
 mod leftovers;
 mod model;
+mod models;
 mod pools;
 mod prompt_source;
 pub mod protocol;

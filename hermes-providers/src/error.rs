@@ -36,6 +36,9 @@ pub enum ErrorClass {
     ContentPolicy,
     /// The provider does not accept the request's shape (400, 422).
     BadRequest,
+    /// The provider does not take back opaque state of its own: signed thinking, encrypted reasoning, thought signatures.
+    /// The same request without any may pass.
+    SidecarRefused,
     /// A firewall or a policy in between refuses; the key is healthy.
     Blocked,
     /// The certificate could not be verified.
@@ -46,6 +49,33 @@ pub enum ErrorClass {
     Limit,
     /// This program is set up in a way that cannot work (bad URL, missing key).
     Configuration,
+}
+
+/// What may be changed in a request that was refused, so that it passes. Each is tried once; a second refusal stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Send no opaque state (signed thinking, encrypted reasoning) of the history: its issuer does not know it again.
+    DropReasoning,
+    /// Leave this field out. Outer fields stand before inner ones: `stream_options.include_usage`.
+    DropField(String),
+    /// Write the field under another name.
+    RenameField {
+        /// The name that was refused.
+        from: String,
+        /// The one that the server wants.
+        to: String,
+    },
+    /// Send no pictures: one is too large, or broken, or this model sees none.
+    DropImages,
+    /// Send no pictures in results of tools.
+    DropToolImages,
+    /// Send schemas of tools without `pattern` and `format`, which a grammar cannot hold.
+    PlainSchemas,
+    /// Ask for the weakest reasoning instead of none.
+    LeastReasoning,
+    /// Send neighbours of one role as one message.
+    MergeRoles,
 }
 
 /// A failed request. The message is cleaned of keys and cut; nothing in here is secret.
@@ -60,12 +90,18 @@ pub struct ProviderError {
     pub status: Option<u16>,
     /// The provider's own structured code, when there was one.
     pub code: Option<String>,
-    /// How long the provider asks to wait, in milliseconds.
+    /// How long the provider asks to wait, in milliseconds, at most [`MAX_RETRY_AFTER_MS`](crate::MAX_RETRY_AFTER_MS).
     pub retry_after_ms: Option<u64>,
+    /// The same without that cap, for whoever puts a credential aside until then.
+    pub reset_ms: Option<u64>,
     /// The window that the provider reported, in tokens.
     pub context_limit: Option<u64>,
+    /// The size of the input that the provider counted, in tokens.
+    pub input_tokens: Option<u64>,
     /// The output cap that would fit, in tokens, when the provider reported enough to compute it.
     pub output_limit: Option<u64>,
+    /// What may be changed in the request so that it passes, once.
+    pub remedy: Option<Box<Remedy>>,
     /// Another key is ready, or this one was renewed: the same request may go out again at once.
     pub another_key: bool,
     /// Provider and model, for messages.
@@ -82,8 +118,11 @@ impl ProviderError {
             status: None,
             code: None,
             retry_after_ms: None,
+            reset_ms: None,
             context_limit: None,
+            input_tokens: None,
             output_limit: None,
+            remedy: None,
             another_key: false,
             route: String::new(),
         }
@@ -113,6 +152,7 @@ impl ProviderError {
             ErrorClass::BadResponse => "HM2018",
             ErrorClass::Limit => "HM2019",
             ErrorClass::Configuration => "HM2020",
+            ErrorClass::SidecarRefused => "HM2021",
         }
     }
 }

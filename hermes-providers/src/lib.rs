@@ -9,6 +9,10 @@
 
 #![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
 
+#[cfg(feature = "http")]
+pub mod aws;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod cassette;
 pub mod catalogue;
 mod chat;
 mod classify;
@@ -20,6 +24,7 @@ mod json;
 #[cfg(feature = "http")]
 mod local;
 pub mod mode;
+mod percent;
 mod practice;
 mod profile;
 #[cfg(feature = "test-util")]
@@ -30,16 +35,22 @@ pub use chat::{
     ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,
     Sidecar, ToolCall, ToolSchema, Usage,
 };
-pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RETRY_AFTER_MS, classify, redact};
-pub use error::{ErrorClass, ProviderError};
+pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
+pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
 pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
 #[cfg(feature = "http")]
-pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
+pub use local::{
+    DESCRIBE_TIMEOUT_MS, LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, describe_local, probe_local,
+};
+#[cfg(all(feature = "http", unix))]
+pub use local::{
+    LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
+};
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Profile, ProfileError, Profiles,
+    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

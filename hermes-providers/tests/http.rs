@@ -3,8 +3,15 @@
 
 #[path = "http/answers.rs"]
 mod answers;
+#[path = "http/bedrock.rs"]
+mod bedrock;
+#[cfg(feature = "test-util")]
+#[path = "http/cassette.rs"]
+mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/gemini.rs"]
+mod gemini;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]
@@ -15,6 +22,8 @@ mod messages;
 mod pool;
 #[path = "http/refresh.rs"]
 mod refresh;
+#[path = "http/responses.rs"]
+mod responses;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]

@@ -258,13 +258,19 @@ impl Keys {
     /// provider.
     #[must_use]
     pub fn seeded<'a>(&self, provider: &str, variables: impl IntoIterator<Item = &'a str>) -> Vec<SeededKey> {
+        let mut keys = self.all_seeded(variables);
+        keys.retain(|key| !self.auth.is_suppressed(provider, &key.source()));
+        keys
+    }
+
+    /// The same with those that a person removed.
+    #[must_use]
+    pub fn all_seeded<'a>(&self, variables: impl IntoIterator<Item = &'a str>) -> Vec<SeededKey> {
         let lookup = |name: &str| match self.key(name) {
             Lookup::Found { key, .. } => Some(key),
             Lookup::Placeholder | Lookup::Missing => None,
         };
-        let mut keys = seed(variables, lookup);
-        keys.retain(|key| !self.auth.is_suppressed(provider, &key.source()));
-        keys
+        seed(variables, lookup)
     }
 
     /// Whether `auth.json` has a credential of a provider.

@@ -16,6 +16,12 @@ pub(crate) struct ErrorBody {
     pub(crate) message: String,
     /// Text of the provider behind an aggregator.
     pub(crate) nested: String,
+    /// Code and type of the provider behind an aggregator.
+    pub(crate) nested_codes: Vec<String>,
+    /// The field of the request that the error is about: `param`, or where a validator stopped.
+    pub(crate) param: Option<String>,
+    /// A validator says that this field may not be there.
+    pub(crate) param_is_extra: bool,
     /// An aggregator says that the error is another provider's.
     pub(crate) upstream: bool,
     /// A status inside the body.
@@ -35,8 +41,8 @@ impl ErrorBody {
             json = items.into_iter().next().unwrap_or(Value::Null);
         }
         let mut out = Self::default();
-        let choice_error = json.pointer("/choices/0/error").filter(|error| !error.is_null());
-        match json.get("error").filter(|error| !error.is_null()).or(choice_error) {
+        let found = |path: &str| json.pointer(path).filter(|error| !error.is_null());
+        match ["/error", "/choices/0/error", "/errors/0", "/response/error"].into_iter().find_map(found) {
             Some(Value::String(text)) => {
                 out.message.clone_from(text);
                 out.take(&json);
@@ -66,7 +72,14 @@ impl ErrorBody {
         {
             self.number(Some(number));
         }
-        self.kind = text("type").or_else(|| text("status"));
+        // AWS names the type of an error `__type`, with a namespace before a number sign.
+        let amazon = || text("__type").map(|kind| kind.rsplit('#').next().unwrap_or_default().to_owned());
+        self.kind = text("type").or_else(|| text("status")).or_else(amazon);
+        self.param = text("param").filter(|param| !param.is_empty());
+        if self.param.is_none() {
+            self.param = validated(error);
+            self.param_is_extra = self.param.is_some();
+        }
         if self.message.is_empty() {
             self.message = ["message", "detail", "msg", "error_description", "reason"]
                 .into_iter()
@@ -79,6 +92,11 @@ impl ErrorBody {
             if let Some(raw) = metadata.get("raw") {
                 let raw = raw.as_str().map_or_else(|| raw.to_string(), str::to_owned);
                 self.nested = cut(&raw, MAX_NESTED_BYTES).to_owned();
+                if let Ok(inner) = serde_json::from_str::<Value>(&self.nested) {
+                    let inner = inner.get("error").unwrap_or(&inner);
+                    let named = ["code", "type", "status"].into_iter().filter_map(|key| inner.get(key)?.as_str());
+                    self.nested_codes = named.map(str::to_owned).collect();
+                }
             }
         }
     }
@@ -88,6 +106,12 @@ impl ErrorBody {
             Some(status @ 400..=599) => self.status = Some(status),
             _ => self.code = number.map(|number| number.to_string()),
         }
+    }
+
+    /// Every code and type, the aggregator's own first.
+    pub(crate) fn codes(&self) -> impl Iterator<Item = &str> {
+        let own = [self.code.as_deref(), self.kind.as_deref()].into_iter().flatten();
+        own.chain(self.nested_codes.iter().map(String::as_str))
     }
 
     /// Everything readable, lower case, for phrases.
@@ -107,6 +131,15 @@ impl ErrorBody {
         let metadata = error.and_then(|error| error.get("metadata"));
         [error, Some(json), metadata].into_iter().flatten().find_map(|value| value.get(key))
     }
+}
+
+/// The field at which a validator (pydantic, behind FastAPI) stopped: `{"detail":[{"loc":["body","seed"],"type":"extra_forbidden"}]}`.
+fn validated(error: &Value) -> Option<String> {
+    let first = error.get("detail")?.get(0)?;
+    let is_extra = first.get("type").and_then(Value::as_str).is_some_and(|kind| kind.contains("extra"));
+    let path = first.get("loc")?.as_array()?;
+    let names: Option<Vec<&str>> = path.iter().filter(|part| *part != "body").map(Value::as_str).collect();
+    names.filter(|names| is_extra && !names.is_empty()).map(|names| names.join("."))
 }
 
 /// The longest beginning of at most `most` bytes that ends between characters.

@@ -3,7 +3,7 @@
 use crate::error::ErrorClass::{
     self, Auth, BadRequest, BadResponse, Billing, Blocked, Certificate, Configuration, ContentPolicy, ContextOverflow,
     EmptyResponse, Incomplete, Limit, ModelNotFound, OutputCap, Overloaded, PayloadTooLarge, RateLimit, ServerError,
-    Timeout, UpstreamRateLimit,
+    SidecarRefused, Timeout, UpstreamRateLimit,
 };
 
 /// Structured codes and types, lower case. Vague ones (`invalid_request_error`, `api_error`) are missing on purpose.
@@ -23,6 +23,7 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("terminal_quota_exhausted", Billing),
     ("model_not_supported_on_free_tier", Billing),
     ("insufficient_credits_for_paid_model", Billing),
+    ("free_usage_limit_error", RateLimit),
     ("rate_limit_exceeded", RateLimit),
     ("rate_limit_error", RateLimit),
     ("rate_limited", RateLimit),
@@ -55,6 +56,27 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("permission_error", Auth),
     ("permission_denied", Auth),
     ("unauthorized", Auth),
+    ("unauthenticated", Auth),
+    ("unrecognizedclientexception", Auth),
+    ("expiredtokenexception", Auth),
+    ("invalidsignatureexception", Auth),
+    ("incompletesignatureexception", Auth),
+    ("unavailable", Overloaded),
+    ("serviceunavailableexception", Overloaded),
+    ("modelnotreadyexception", Overloaded),
+    ("internalserverexception", ServerError),
+    ("modelerrorexception", ServerError),
+    ("modelstreamerrorexception", ServerError),
+    ("server_error", ServerError),
+    ("internal", ServerError),
+    ("resourcenotfoundexception", ModelNotFound),
+    ("invalid_prompt", ContentPolicy),
+    ("image_content_policy_violation", ContentPolicy),
+    ("unsupported_country_region_territory", Blocked),
+    ("modeltimeoutexception", Timeout),
+    ("deadline_exceeded", Timeout),
+    ("timeout_error", Timeout),
+    ("invalid_encrypted_content", SidecarRefused),
     ("timeout", Timeout),
     ("request_timeout", Timeout),
 ];
@@ -64,6 +86,18 @@ pub(super) fn code(code: &str) -> Option<ErrorClass> {
     let code = code.to_lowercase();
     CODES.iter().find(|(known, _)| *known == code).map(|(_, class)| *class)
 }
+
+/// Codes that a server puts on its own failure too, when it is the request that is wrong; lower case.
+pub(super) const VALIDATION_CODES: &[&str] = &[
+    "invalid_request_error",
+    "invalid_argument",
+    "validation_error",
+    "validationexception",
+    "bad_request",
+    "badrequesterror",
+    "unsupported_parameter",
+    "unknown_parameter",
+];
 
 /// No money, no plan.
 pub(super) const BILLING: &[&str] = &[
@@ -85,8 +119,18 @@ pub(super) const BILLING: &[&str] = &[
 /// Words for a quota that may come back.
 pub(super) const QUOTA: &[&str] = &["usage limit", "quota"];
 /// Words that say that it comes back.
-pub(super) const TRANSIENT: &[&str] =
-    &["try again in", "resets in", "resets at", "reset at", "reset in", "window", "per minute", "per hour", "per day"];
+pub(super) const TRANSIENT: &[&str] = &[
+    "try again in",
+    "retry in",
+    "resets in",
+    "resets at",
+    "reset at",
+    "reset in",
+    "window",
+    "per minute",
+    "per hour",
+    "per day",
+];
 /// Too many requests.
 pub(super) const RATE: &[&str] = &[
     "rate limit",
@@ -106,26 +150,53 @@ pub(super) const UPSTREAM: &[&str] = &["provider returned error", "upstream", "r
 /// A local server ran out of memory; checked before everything that also speaks of tokens.
 pub(super) const OUT_OF_MEMORY: &[&str] =
     &["out of memory", "insufficient memory", "memory guard", "prefill would require"];
-/// The input does not fit.
-pub(super) const OVERFLOW: &[&str] = &[
-    "context length",
-    "context size",
-    "context window",
-    "context limit",
+/// The input does not fit, and nothing else can be meant.
+const OVERFLOW: &[&str] = &[
     "maximum context",
+    "maximum prompt length",
     "too many tokens",
     "prompt is too long",
     "input is too long",
     "reduce the length",
-    "max_model_len",
     "maximum number of tokens allowed",
     "exceeds the maximum number of input tokens",
     "maximum allowed input length",
-    "n_ctx",
+    "exceeded model token limit",
+    "range of input length",
     "prompt exceeds max length",
     "超过最大长度",
+];
+/// Words about windows. They mean an overflow only beside a number of it or a word of [`EXCESS`].
+const WINDOW: &[&str] = &[
+    "context length",
+    "context size",
+    "context window",
+    "context limit",
+    "input length",
+    "max_model_len",
+    "n_ctx",
     "上下文长度",
 ];
+/// Words that say that something is more than it may be.
+const EXCESS: &[&str] = &[
+    "exceed",
+    "too long",
+    "too large",
+    "larger than",
+    "greater than",
+    "longer than",
+    "over the",
+    "overflow",
+    "超过",
+    "超出",
+];
+
+/// True when the words say that the input does not fit. A guess shortens a history, so words that may mean other things
+/// are not enough (B40).
+pub(super) fn overflows(words: &str, has_window: bool) -> bool {
+    contains_any(words, OVERFLOW) || (contains_any(words, WINDOW) && (has_window || contains_any(words, EXCESS)))
+}
+
 /// Refused content.
 pub(super) const CONTENT_POLICY: &[&str] = &[
     "content_filter",
@@ -138,8 +209,8 @@ pub(super) const CONTENT_POLICY: &[&str] = &[
     "new_sensitive",
     "requires moderation",
 ];
-/// No such model. "does not exist" alone would be too wide, so it must follow the word model.
-pub(super) const MODEL: &[&str] = &[
+/// No such model, or not with this key.
+const MODEL: &[&str] = &[
     "model_not_found",
     "no such model",
     "unknown model",
@@ -147,13 +218,46 @@ pub(super) const MODEL: &[&str] = &[
     "model not found",
     "not found, try pulling it first",
     "no endpoints found",
-    "the model `",
     "model does not exist",
-    "invalid model",
+    "invalid model name",
+    "invalid model id",
+    "the provided model identifier is invalid",
+    "with on-demand throughput",
     "not a chat model",
+    "is not found for api version",
+    "model is not supported when using",
 ];
+/// The same beside the word `model`; alone they are said of many things.
+const GONE: &[&str] = &[
+    "does not exist",
+    "doesn't exist",
+    "do not have access",
+    "don't have access",
+    "does not have access",
+    "has been deprecated",
+    "has been decommissioned",
+];
+
+/// True when the words say that there is no such model.
+pub(super) fn lacks_model(words: &str) -> bool {
+    contains_any(words, MODEL) || (words.contains("model") && contains_any(words, GONE))
+}
+
 /// A wrong key that is not answered with 401.
 pub(super) const BAD_KEY: &[&str] = &["api key not valid", "invalid api key", "incorrect api key"];
+/// Opaque state that the provider does not take back, in the words of Anthropic, Google and OpenAI.
+pub(super) const SIDECAR: &[&str] = &[
+    "invalid `signature` in `thinking` block",
+    "invalid signature in thinking block",
+    "blocks in the latest assistant message cannot be modified",
+    "must start with a thinking block",
+    "thought signature is not valid",
+    "thought_signature is not valid",
+    "missing a thought_signature",
+    "missing a `thought_signature`",
+    "encrypted content could not be verified",
+    "encrypted content could not be decrypted",
+];
 /// Pages of firewalls.
 pub(super) const FIREWALL: &[&str] = &[
     "cdn-cgi/challenge-platform",
@@ -162,6 +266,8 @@ pub(super) const FIREWALL: &[&str] = &[
     "attention required! | cloudflare",
     "just a moment...",
 ];
+/// Not from this country.
+pub(super) const REGION: &[&str] = &["user location is not supported", "country, region, or territory not supported"];
 /// The account's own privacy settings refuse.
 pub(super) const DATA_POLICY: &[&str] = &["data policy", "guardrail restrictions"];
 
@@ -190,6 +296,7 @@ pub(crate) fn advice(class: ErrorClass) -> &'static str {
         ModelNotFound => "Check the model's name; `hermes model` lists what there is",
         ContentPolicy => "The provider refuses this content; say it differently or choose another provider",
         BadRequest => "The provider does not accept the request; another model may, and a report of this is welcome",
+        SidecarRefused => "Start a new session if this stays; the provider does not take its own earlier thinking back",
         Blocked => "A firewall or a policy in between refuses the request; the key is not at fault",
         Certificate => {
             "The server's certificate cannot be verified; check the clock, the address and a proxy in between"

@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use rustls::crypto::ring;
 
 use crate::error::{ErrorClass, ProviderError};
+use crate::http::config::CONNECT_TIMEOUT_MS;
 
 /// Most redirects of one request; all stay on the same origin.
 const MAX_REDIRECTS: usize = 3;
@@ -45,6 +46,23 @@ impl Clients {
 /// A client for short looks at servers on this computer: no TLS, no redirects, no proxy.
 pub(crate) fn probe_client(connect: Duration) -> Result<Client, ProviderError> {
     finish(builder(tls_config(false)?, connect).redirect(redirect::Policy::none()))
+}
+
+/// A client for one exchange of a token, with no connection kept. `secure` for an `https` address: that reads the system's
+/// certificates, on a thread that may block.
+pub(crate) async fn token_client(secure: bool, proxy: Option<&str>) -> Result<Client, ProviderError> {
+    let proxy = proxy.map(str::to_owned);
+    let build = move || {
+        let builder = builder(tls_config(secure)?, Duration::from_millis(CONNECT_TIMEOUT_MS))
+            .pool_max_idle_per_host(0)
+            .redirect(redirect::Policy::none());
+        finish(with_proxy(builder, proxy.as_deref())?)
+    };
+    if !secure {
+        return build();
+    }
+    let built = tokio::task::spawn_blocking(build).await;
+    built.unwrap_or_else(|_| Err(configuration("the HTTP client cannot be set up")))
 }
 
 fn builder(tls: ClientConfig, connect: Duration) -> ClientBuilder {

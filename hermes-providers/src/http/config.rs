@@ -7,7 +7,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::credential::Credentials;
-use crate::profile::Profile;
+use crate::profile::{ApiMode, Profile};
 
 /// For the TCP and TLS handshakes.
 pub const CONNECT_TIMEOUT_MS: u64 = 30_000;
@@ -91,6 +91,8 @@ pub struct HttpModelConfig {
     pub base_url: Option<String>,
     /// The model's name at the provider.
     pub model: String,
+    /// The wire, where the user names one; `None`: what the host is known for, else what the profile says.
+    pub api_mode: Option<ApiMode>,
     /// The key, when there is one and no more.
     pub key: Option<SecretString>,
     /// Who says which key is used, instead of `key`.
@@ -101,6 +103,8 @@ pub struct HttpModelConfig {
     pub context_window: Option<u64>,
     /// Most tokens of output, when known.
     pub max_output_tokens: Option<u64>,
+    /// False for a model that cannot see, when that is known: pictures become words. `None`: as the profile says.
+    pub sees_images: Option<bool>,
     /// A proxy's URL. Proxies that the system names are not used unless they are put here.
     pub proxy: Option<String>,
     /// Largest response in bytes.
@@ -115,11 +119,13 @@ impl HttpModelConfig {
             profile,
             base_url: None,
             model: model.into(),
+            api_mode: None,
             key: None,
             credentials: None,
             timeouts: None,
             context_window: None,
             max_output_tokens: None,
+            sees_images: None,
             proxy: None,
             max_response_bytes: MAX_RESPONSE_BYTES,
         }

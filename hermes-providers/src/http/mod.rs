@@ -9,7 +9,7 @@ mod form;
 mod get;
 mod model;
 
-pub(crate) use client::probe_client;
+pub(crate) use client::{probe_client, token_client};
 pub use config::{HttpModelConfig, Timeouts};
 pub(crate) use form::post_form;
 pub use get::is_near_address;

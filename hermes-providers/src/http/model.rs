@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -14,11 +14,12 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::aws::clock_error_ms;
 use crate::chat::{ChatModel, ChatRequest, Delta, DeltaStream, ModelInfo};
 use crate::classify::{Failure, classify};
 use crate::credential::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::authorize::authorize;
+use crate::http::authorize::{Covered, authorize};
 use crate::http::body::Reader;
 use crate::http::client::Clients;
 use crate::http::config::{HttpModelConfig, Timeouts};
@@ -59,6 +60,8 @@ pub struct HttpChatModel {
     clients: OnceCell<Clients>,
     /// A response was read before, so a connection may be a kept one.
     warm: AtomicBool,
+    /// How far this computer's clock is behind the server's, in milliseconds, as far as signatures have shown it.
+    clock_error_ms: AtomicI64,
 }
 
 impl fmt::Debug for HttpChatModel {
@@ -84,13 +87,15 @@ impl HttpChatModel {
             None => fixed(&profile, config.key, base.is_some(), &base_url)?,
         };
         let endpoint = base_url.origin().ascii_serialization();
+        let at_host = || profile.mode_at(base_url.host_str().unwrap_or_default(), base_url.path(), &config.model);
+        let mode = config.api_mode.unwrap_or_else(at_host);
         let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
             headers: headers(&profile)?,
             wire: WireOptions {
-                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
+                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
-                quirks: wire_quirks(&profile, config.max_output_tokens),
+                quirks: wire_quirks(&profile, config.max_output_tokens, config.sees_images),
             },
             route: format!("{}/{}", profile.id, config.model),
             aggregator: profile.quirks.aggregator,
@@ -98,11 +103,11 @@ impl HttpChatModel {
                 provider: profile.id.clone(),
                 model: config.model,
                 endpoint,
-                api_mode: profile.api_mode.as_str().to_owned(),
+                api_mode: mode.as_str().to_owned(),
                 context_window: config.context_window,
                 max_output_tokens: config.max_output_tokens,
             },
-            mode: profile.api_mode,
+            mode,
             base: base_url,
             profile,
             credentials,
@@ -111,6 +116,7 @@ impl HttpChatModel {
             proxy: config.proxy,
             clients: OnceCell::new(),
             warm: AtomicBool::new(false),
+            clock_error_ms: AtomicI64::new(0),
         })
     }
 
@@ -178,9 +184,35 @@ impl HttpChatModel {
                 .map_err(|_| wrong(&self.profile, &format!("the header `{name}` of the request is not legal")))?;
             headers.insert(*name, value);
         }
-        authorize(&self.profile, &ticket.secret, &mut headers, &url, &encoded.body)
-            .map_err(|what| wrong(&self.profile, what))?;
+        let covered = Covered { method: "POST", url: &url, body: &encoded.body, now: self.now() };
+        authorize(&self.profile, &ticket.secret, &mut headers, covered).map_err(|what| wrong(&self.profile, what))?;
         Ok((url, headers))
+    }
+
+    /// The time by the server's clock, as far as it is known.
+    fn now(&self) -> SystemTime {
+        let error = self.clock_error_ms.load(Ordering::Relaxed);
+        let span = Duration::from_millis(error.unsigned_abs());
+        let now = SystemTime::now();
+        let corrected = if error < 0 { now.checked_sub(span) } else { now.checked_add(span) };
+        corrected.unwrap_or(now)
+    }
+
+    /// Whether a signature was refused because this computer's clock is wrong; then the server's counts from now on.
+    fn learns_time(&self, ticket: &Ticket, response: &Response) -> bool {
+        if !matches!(ticket.secret, Secret::Aws { .. }) || !response.status().is_client_error() {
+            return false;
+        }
+        let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let known = self.clock_error_ms.load(Ordering::Relaxed);
+        match clock_error_ms(header("x-amzn-errortype"), header("date"), self.now()) {
+            Some(more) => {
+                tracing::warn!(route = %self.route, ms = more, "this computer's clock is wrong; the server's is used");
+                self.clock_error_ms.store(known.saturating_add(more), Ordering::Relaxed);
+                true
+            }
+            None => false,
+        }
     }
 
     fn lost(&self, ticket: &Ticket, error: reqwest::Error) -> ProviderError {
@@ -258,10 +290,17 @@ impl ChatModel for HttpChatModel {
         let encoded = mode::encode(self.mode, request, &self.wire)?;
         let first_byte = if request.stream { self.timeouts.first_byte } else { self.timeouts.whole };
         let ticket = self.credentials.take(&self.info.model).await.map_err(|error| self.of_route(error))?;
-        let response = match self.send(&encoded, &ticket, first_byte, started).await {
+        let mut response = match self.send(&encoded, &ticket, first_byte, started).await {
             Ok(response) => response,
             Err(error) => return Err(self.charged(&ticket, error).await),
         };
+        // A refused signature never reached the model, so this is no second attempt at it. Once.
+        if self.learns_time(&ticket, &response) {
+            response = match self.send(&encoded, &ticket, first_byte, started).await {
+                Ok(response) => response,
+                Err(error) => return Err(self.charged(&ticket, error).await),
+            };
+        }
         self.warm.store(true, Ordering::Relaxed);
         if !response.status().is_success() {
             let error = self.refused(&ticket, response).await;
@@ -343,14 +382,15 @@ fn fixed(
         return Err(missing_key(profile));
     }
     // A key that cannot be sent is said now and not with the first request.
-    authorize(profile, &secret, &mut HeaderMap::new(), base_url, &[]).map_err(|what| wrong(profile, what))?;
+    authorize(profile, &secret, &mut HeaderMap::new(), Covered::get(base_url)).map_err(|what| wrong(profile, what))?;
     Ok(Arc::new(FixedKey::new(secret)))
 }
 
 /// The profile's, and what the configuration knows better.
-fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>) -> crate::profile::Quirks {
+fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>, sees_images: Option<bool>) -> crate::profile::Quirks {
     let mut quirks = profile.quirks.clone();
     quirks.messages.max_output_tokens = max_output_tokens;
+    quirks.is_blind = sees_images == Some(false);
     quirks
 }
 

@@ -100,7 +100,6 @@ impl Answer {
     }
 
     /// The id of a call, once the provider has told it.
-    #[allow(dead_code, reason = "wires that are not in yet need it")]
     pub(super) fn call_id(&mut self, at: usize, id: &str) {
         if let Some(call) = self.calls.get_mut(at).filter(|_| !id.is_empty()) {
             call.id = Some(id.to_owned());
@@ -113,7 +112,6 @@ impl Answer {
     }
 
     /// Whether there is a call.
-    #[allow(dead_code, reason = "wires that are not in yet need it")]
     pub(super) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }

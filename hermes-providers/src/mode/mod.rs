@@ -4,11 +4,15 @@
 
 mod answer;
 pub mod anthropic_messages;
+pub mod bedrock_converse;
 mod body;
 pub mod chat_completions;
 mod context;
+pub(crate) mod effort;
 pub mod gemini;
+mod images;
 mod names;
+pub mod responses;
 mod writer;
 
 use std::fmt;
@@ -88,10 +92,13 @@ pub trait Decoder: Send + fmt::Debug {
 /// # Errors
 /// Class `BadRequest` for what this wire cannot carry.
 pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Result<Encoded, ProviderError> {
+    let request = &*images::readable(mode, request, options);
     match mode {
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
         ApiMode::Gemini => Ok(gemini::encode(request, options)),
+        ApiMode::Responses => Ok(responses::encode(request, options)),
         ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
+        ApiMode::BedrockConverse => Ok(bedrock_converse::encode(request, options)),
     }
 }
 
@@ -101,6 +108,8 @@ pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
     match mode {
         ApiMode::ChatCompletions => Box::new(chat_completions::ChatDecoder::new(context)),
         ApiMode::Gemini => Box::new(gemini::GeminiDecoder::new(context)),
+        ApiMode::Responses => Box::new(responses::ResponsesDecoder::new(context)),
         ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
+        ApiMode::BedrockConverse => Box::new(bedrock_converse::ConverseDecoder::new(context)),
     }
 }

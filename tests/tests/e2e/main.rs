@@ -10,10 +10,12 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod auth;
 mod clients;
 mod crash;
 mod faults;
 mod gateway;
+mod models;
 mod oneshot;
 mod prefix;
 mod processes;

@@ -67,7 +67,7 @@ impl AuthFileError {
     /// The stable code; `docs/errors/CODE.md` explains it.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        "HM2021"
+        "HM2022"
     }
 }
 

@@ -377,7 +377,7 @@ impl Document<'_> {
 }
 
 /// The id of a call in the letters that this wire takes. The call and its result get the same one.
-fn word_id(id: &str) -> Cow<'_, str> {
+pub(in crate::mode) fn word_id(id: &str) -> Cow<'_, str> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if !id.is_empty() && id.len() <= MAX_ID_BYTES && id.chars().all(is_word) {
         return Cow::Borrowed(id);

@@ -27,6 +27,9 @@ mod event;
 mod rules;
 mod usage;
 
+pub(super) use encode::word_id;
+pub(super) use rules::{MIN_BUDGET_TOKENS, weaker_or_same};
+
 pub use decode::MessagesDecoder;
 pub use encode::{DEFAULT_MAX_OUTPUT_TOKENS, MAX_CACHE_MARKS, encode};
 pub use rules::{MessagesQuirks, ModelRule, ThinkingStyle};

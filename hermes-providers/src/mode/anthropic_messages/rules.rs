@@ -9,7 +9,7 @@ const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh",
 /// The effort that asks for no thinking.
 const NO_EFFORT: &str = "none";
 /// Smallest thinking budget that the API accepts, in tokens.
-pub(super) const MIN_BUDGET_TOKENS: u64 = 1024;
+pub(in crate::mode) const MIN_BUDGET_TOKENS: u64 = 1024;
 
 /// How a model is told to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -108,7 +108,7 @@ impl ModelRule {
 
 /// The wanted effort or the next weaker one that is known, never `none` for one that asks for something; `None` when
 /// none is wanted. A word that is no effort of ours is taken for the strongest that is known.
-fn weaker_or_same<'a>(wanted: &str, known: &'a [String]) -> Option<&'a str> {
+pub(in crate::mode) fn weaker_or_same<'a>(wanted: &str, known: &'a [String]) -> Option<&'a str> {
     if wanted == NO_EFFORT {
         return None;
     }
