@@ -249,3 +249,52 @@ fn a_history_that_begins_with_an_answer_gets_a_user_s_word_first_and_blank_text_
     assert_eq!(body["messages"][0], json!({"role":"user","content":[{"type":"text","text":EARLIER}]}));
     assert_eq!(body["messages"].as_array().unwrap().len(), 3);
 }
+
+#[test]
+fn thinking_without_a_signature_goes_back_only_where_nothing_is_signed() {
+    let done = received(r#"{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"}"#, "end_turn");
+    let request = request(vec![ChatMessage::user("x"), said_again(done)], vec![]);
+    assert!(!text_of(&request).contains("hm"));
+    let mut unsigned = options();
+    unsigned.quirks.messages.unsigned_thinking = true;
+    let body = encode(&request, &unsigned).body;
+    assert!(
+        String::from_utf8(body.to_vec()).unwrap().contains(r#"{"type":"thinking","thinking":"hm"},{"type":"text","#)
+    );
+}
+
+#[test]
+fn a_budget_is_not_asked_for_while_the_newest_calls_were_made_without_thinking() {
+    let quirks = crate::profile::Profiles::bundled().unwrap().get("anthropic").unwrap().quirks.clone();
+    let options = WireOptions { model: "claude-sonnet-4-5".into(), issuer: "me".into(), quirks };
+    let thinking = |messages| {
+        let request = ChatRequest { reasoning_effort: Some("high".into()), ..request(messages, vec![]) };
+        serde_json::from_slice::<Value>(&encode(&request, &options).body).unwrap()["thinking"].is_object()
+    };
+    let foreign = vec![ChatMessage::user("x"), call("a", None), result("a")];
+    assert!(thinking(vec![ChatMessage::user("x")]) && !thinking(foreign.clone()));
+    let own = received(
+        r#"{"type":"thinking","thinking":"hm","signature":"S"},{"type":"tool_use","id":"b","name":"t","input":{}}"#,
+        "tool_use",
+    );
+    assert!(thinking([foreign, vec![said_again(own), result("b")]].concat()));
+}
+
+#[test]
+fn tools_have_legal_names_and_always_a_schema() {
+    let tool = |name: &str, description: &str, parameters: Value| crate::chat::ToolSchema {
+        name: name.into(),
+        description: description.into(),
+        parameters,
+    };
+    let mut request = request(vec![ChatMessage::user("x")], vec![]);
+    request.tools = vec![tool("a b", "does", json!({"type":"object"})), tool("c", " ", Value::Null)].into();
+    let body: Value = serde_json::from_str(&text_of(&request)).unwrap();
+    let names = NameMap::new(&request.tools);
+    assert_eq!(body["tools"][0]["name"], *names.wire("a b"));
+    assert_eq!(body["tools"][0]["description"], "does");
+    assert_eq!((&body["tools"][1]["name"], body["tools"][1].get("description")), (&json!("c"), None));
+    assert!(body["tools"].as_array().unwrap().iter().all(|tool| tool["input_schema"]["type"] == "object"));
+    request.tools = vec![].into();
+    assert!(!text_of(&request).contains("tools"));
+}
