@@ -10,8 +10,10 @@ use async_trait::async_trait;
 use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
+use hermes_providers::catalogue::Catalogue;
 use hermes_providers::{
-    ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
+    ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts, Transport,
+    probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -29,12 +31,15 @@ use tokio::sync::OnceCell;
 use crate::allow_list::FileAllowList;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
+use crate::config::{
+    ApprovalsMode, Config, ConfigError, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel,
+};
 use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
+use crate::models;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
@@ -79,6 +84,22 @@ pub struct Launch {
     pub needs_model: bool,
 }
 
+/// How servers are reached, as configured.
+async fn transport(scope: &Scope, config: &Config, keys: &Keys, env: &Env) -> Result<Transport, RpcError> {
+    let (proxy, no_proxy) = config.network.proxy_in(env);
+    let proxy = proxy.map(|proxy| keys.expand(proxy.expose_secret()).into());
+    let mut network = Network { proxy, no_proxy, ..Network::default() };
+    if let Some(file) = &config.network.ca_file {
+        let path = scope.home.join(file);
+        let unreadable = |error: std::io::Error| {
+            let error = ConfigError::Unreadable { path: path.clone(), reason: error.to_string() };
+            wrong(error.code(), error.to_string())
+        };
+        network.extra_roots_pem = tokio::fs::read(&path).await.map_err(unreadable)?;
+    }
+    Ok(Transport::new(network))
+}
+
 /// Everything that a gateway is made of.
 pub(crate) struct Parts {
     scope: Scope,
@@ -96,6 +117,10 @@ pub(crate) struct Parts {
     store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
     background: Background,
+    /// What is known of models, with the lists that were kept when the engine was built.
+    catalogue: OnceCell<Catalogue>,
+    /// The way to all servers, shared by all models.
+    transport: Transport,
 }
 
 /// Something in the configuration that cannot work.
@@ -110,6 +135,7 @@ impl Parts {
         let scope = Scope::resolve(&launch.env, launch.profile.as_deref()).map_err(config_error)?;
         let config = Config::load(&scope).map_err(config_error)?;
         let keys = Keys::load(&scope, launch.env.clone()).map_err(config_error)?;
+        let transport = transport(&scope, &config, &keys, &launch.env).await?;
         let profiles = Profiles::bundled().map_err(|error| wrong("HM0206", error.to_string()))?;
         let flags = ModelFlags { model: launch.overrides.model.clone(), provider: launch.overrides.provider.clone() };
         let known = Known { config: &config, keys: &keys, profiles: &profiles };
@@ -147,8 +173,30 @@ impl Parts {
             store: OnceCell::new(),
             engine: OnceCell::new(),
             background: Background::default(),
+            catalogue: OnceCell::new(),
+            transport,
         };
         Ok((parts, hub))
+    }
+
+    /// The model that was chosen.
+    pub(crate) fn choice(&self) -> &Result<Choice, RpcError> {
+        &self.choice
+    }
+
+    /// Every provider that this program knows.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// The way to all servers.
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// What a model is chosen by.
+    pub(crate) fn known(&self) -> (&Config, &Keys, &Profiles) {
+        (&self.config, &self.keys, &self.profiles)
     }
 
     /// Whether this is a gateway for all.
@@ -247,6 +295,7 @@ impl Parts {
 
     async fn build_engine(&self) -> Result<Engine, RpcError> {
         let choice = self.choice.as_ref().map_err(Clone::clone)?;
+        self.catalogue.get_or_init(|| models::with_all_cached(self)).await;
         let model = self.build_model(choice)?;
         let store = self.store().await?;
         let owner = self.owner().await?.clone();
@@ -372,7 +421,10 @@ impl Parts {
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.key.clone_from(&choice.key);
-        config.context_window = choice.context_window;
+        let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
+        config.context_window = known.context_window.map(|fact| fact.value);
+        config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
+        config.transport = Some(self.transport.clone());
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
@@ -390,6 +442,8 @@ impl Parts {
             timeouts.first_byte = stale;
             timeouts.idle = stale;
             timeouts.progress = stale;
+            // What a person set is neither cut nor stretched.
+            timeouts.adapts = false;
         }
         if let Some(total) = configured.request_timeout {
             timeouts.total = total;

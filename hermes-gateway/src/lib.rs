@@ -18,6 +18,7 @@ mod hub;
 mod indexer;
 mod leftovers;
 mod model;
+mod models;
 mod prompt_source;
 pub mod protocol;
 mod retry;

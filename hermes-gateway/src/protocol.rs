@@ -3,6 +3,12 @@
 //! A client sends [`Request`]s and gets one [`Response`] or [`RpcError`] for each; the gateway sends
 //! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
 
+mod models;
+
+pub use models::{
+    Cost, Described, Fact, Hit, Modality, ModelFacts, ModelRefreshParams, ModelRefreshResponse, ModelSearchParams,
+    ModelSearchResponse, ModelShowParams, ModelShowResponse, Money, Price, Prices, Rates, Source, Tier,
+};
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{
     Child, ChildState, ChildStop, Cursor, Decision, EndReason, Event, EventKind, GapReason, InputImage, PlannedCall,
@@ -121,6 +127,15 @@ pub enum Request {
     /// Which model is used, and why; which providers are known.
     #[serde(rename = "model/status")]
     ModelStatus,
+    /// Models that are known.
+    #[serde(rename = "model/search")]
+    ModelSearch(ModelSearchParams),
+    /// What is known of one model, and from where.
+    #[serde(rename = "model/show")]
+    ModelShow(ModelShowParams),
+    /// Asks a provider for its list of models and keeps it.
+    #[serde(rename = "model/refresh")]
+    ModelRefresh(ModelRefreshParams),
     /// Which tools there are, and which this session has.
     #[serde(rename = "tools/list")]
     ToolsList,
@@ -207,6 +222,12 @@ pub enum Response {
     },
     /// Of `model/status`.
     Model(Box<ModelStatusResponse>),
+    /// Of `model/search`.
+    Models(ModelSearchResponse),
+    /// Of `model/show`.
+    ModelShown(Box<ModelShowResponse>),
+    /// Of `model/refresh`.
+    ModelsRefreshed(ModelRefreshResponse),
     /// Of `tools/list`.
     Tools(Vec<ToolStatus>),
     /// Of `system/doctor`.
@@ -333,6 +354,9 @@ pub struct SessionShowResponse {
     pub rows: Vec<Row>,
     /// What it used, by model.
     pub usage: Vec<UsageTotals>,
+    /// What that cost, one for one; what is not known is said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub costs: Vec<Cost>,
 }
 
 /// One row as people see it.

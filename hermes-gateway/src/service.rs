@@ -17,7 +17,7 @@ use crate::protocol::{
     PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, SessionEventsResponse,
     TurnWaitParams,
 };
-use crate::{care, retry, sessions};
+use crate::{care, models, retry, sessions};
 
 /// What a finished piece of work leaves for those who wait for it.
 type Outcome = Result<TurnResult, RpcError>;
@@ -184,7 +184,10 @@ impl Caller {
             Request::SystemDoctor => Ok(Response::Doctor(shared.parts.doctor().await)),
             request => match care::answer(&shared.parts, request).await {
                 Ok(answer) => answer,
-                Err(request) => sessions::answer(&shared.parts, request).await,
+                Err(request) => match models::answer(&shared.parts, request).await {
+                    Ok(answer) => answer,
+                    Err(request) => sessions::answer(&shared.parts, request).await,
+                },
             },
         }
     }

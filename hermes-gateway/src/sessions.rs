@@ -13,8 +13,8 @@ use crate::protocol::{
     Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse,
     SessionShowParams, SessionShowResponse, SessionUndoResponse,
 };
-use crate::retry;
 use crate::service::store_error;
+use crate::{models, retry};
 
 /// Conversations in a list when the client names no number.
 const LIST_DEFAULT: usize = 50;
@@ -45,7 +45,7 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
             };
             store.conversations(filter).await.map(Response::Sessions).map_err(failed)
         }
-        Request::SessionShow(params) => show(store.as_ref(), params).await,
+        Request::SessionShow(params) => show(parts, store.as_ref(), params).await,
         Request::SessionSearch(params) => {
             let limit = if params.limit == 0 { SEARCH_DEFAULT } else { params.limit };
             let query = SearchQuery {
@@ -295,7 +295,7 @@ async fn redo(store: &dyn Store, fence: &Fence, conversation: &ConversationId) -
     }
 }
 
-async fn show(store: &dyn Store, params: SessionShowParams) -> Result<Response, RpcError> {
+async fn show(parts: &Parts, store: &dyn Store, params: SessionShowParams) -> Result<Response, RpcError> {
     let failed = |error: StoreError| store_error(&error);
     let session = store.conversation(&params.conversation).await.map_err(failed)?;
     let page = MessagePage {
@@ -306,7 +306,8 @@ async fn show(store: &dyn Store, params: SessionShowParams) -> Result<Response, 
     let rows = store.messages(&params.conversation, View::Display, page).await.map_err(failed)?;
     let usage = store.usage(&params.conversation).await.map_err(failed)?;
     let rows = rows.into_iter().map(row).collect();
-    Ok(Response::Session(Box::new(SessionShowResponse { session, rows, usage })))
+    let costs = models::costs(parts, &usage).await;
+    Ok(Response::Session(Box::new(SessionShowResponse { session, rows, usage, costs })))
 }
 
 fn row(stored: StoredMessage) -> Row {

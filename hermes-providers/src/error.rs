@@ -44,6 +44,8 @@ pub enum ErrorClass {
     BadResponse,
     /// A limit of this program was exceeded (response size, line length).
     Limit,
+    /// This host gave no answer several times in a row and is left alone for a while; nothing was sent.
+    Unresponsive,
     /// This program is set up in a way that cannot work (bad URL, missing key).
     Configuration,
 }
@@ -149,6 +151,7 @@ impl ProviderError {
             ErrorClass::BadResponse => "HM2018",
             ErrorClass::Limit => "HM2019",
             ErrorClass::Configuration => "HM2020",
+            ErrorClass::Unresponsive => "HM2025",
         }
     }
 }

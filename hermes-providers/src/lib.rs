@@ -9,6 +9,8 @@
 
 #![allow(clippy::result_large_err, reason = "an error ends a request; moving 160 bytes once is nothing beside it")]
 
+#[cfg(feature = "http")]
+pub mod aws;
 pub mod catalogue;
 mod chat;
 mod classify;
@@ -34,13 +36,13 @@ pub use chat::{
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
-pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
+pub use http::{HttpChatModel, HttpModelConfig, Network, Timeouts, Transport};
 #[cfg(feature = "http")]
 pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Patience, Profile, ProfileError, Profiles,
+    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

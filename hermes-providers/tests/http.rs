@@ -3,6 +3,8 @@
 
 #[path = "http/answers.rs"]
 mod answers;
+#[path = "http/bedrock.rs"]
+mod bedrock;
 #[path = "http/connections.rs"]
 mod connections;
 #[path = "http/lists.rs"]

@@ -44,7 +44,7 @@ registry! {
     Sessions => sessions, "List, show, search, rename, export and delete sessions";
     Import => import, "Bring conversations in: the Python program's, or an export";
     Store => store, "Check, back up, restore and shrink the store";
-    Model => model, "Show which model is used, and why";
+    Model => model, "Show which model is used and why; find models, their windows and prices";
     Config => config, "Show, check and change the configuration";
     Tools => tools, "Show the tools";
     Doctor => doctor, "Check the installation";

@@ -31,6 +31,7 @@ fn gateway(rows: usize) -> (Scripted, Link) {
                 session: summary("c1", Some("Old")),
                 rows: (first..=last).map(row).collect(),
                 usage: vec![],
+                costs: vec![],
             })))
         }
         Request::SessionRename(params) => now(Response::Renamed { title: params.title }),

@@ -5,7 +5,7 @@ use hermes_gateway::protocol::{
     SessionShowResponse, ToolStatus, UsageTotals,
 };
 
-use super::minute;
+use super::{minute, models};
 use crate::style::Style;
 use crate::text::{columns, harmless, one_line, pad};
 
@@ -96,8 +96,9 @@ pub(crate) fn session(shown: &SessionShowResponse, style: Style) -> String {
     if let Some(pending) = session.pending {
         facts.push(("pending", pending.as_str().to_owned()));
     }
-    for usage in &shown.usage {
-        facts.push(("usage", usage_line(usage)));
+    for (at, usage) in shown.usage.iter().enumerate() {
+        let cost = shown.costs.get(at).map(models::cost).unwrap_or_default();
+        facts.push(("usage", format!("{}{cost}", usage_line(usage))));
     }
     for (name, value) in facts {
         out.push_str(&format!("{}  {}\n", pad(name, 13), harmless(&value)));

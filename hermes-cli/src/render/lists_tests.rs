@@ -1,6 +1,6 @@
 //! What lists look like.
 
-use hermes_gateway::protocol::{AdmissionStatus, ConversationId, MessageId, ProviderStatus, RowCall};
+use hermes_gateway::protocol::{AdmissionStatus, ConversationId, Cost, MessageId, ProviderStatus, RowCall};
 
 use super::*;
 
@@ -80,6 +80,7 @@ fn a_session_is_shown_with_its_calls_and_their_ends() {
             output: 5,
             ..UsageTotals::default()
         }],
+        costs: vec![Cost::Unknown],
     };
     insta::assert_snapshot!(session(&shown, Style::default()), @r#"
     Files
@@ -89,7 +90,7 @@ fn a_session_is_shown_with_its_calls_and_their_ends() {
     source         cli
     created        2026-12-02 08:20
     last activity  2026-12-02 08:21
-    usage          tiny at practice: 2 requests, 30 tokens in, 5 out, 0 from cache
+    usage          tiny at practice: 2 requests, 30 tokens in, 5 out, 0 from cache, cost unknown
 
     user
     list files

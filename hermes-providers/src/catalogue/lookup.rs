@@ -1,7 +1,9 @@
 //! The catalogue itself: one question, answered from four sources.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use serde::{Deserialize, Serialize};
 
 use crate::catalogue::names::{candidates, key};
 use crate::catalogue::snapshot::{Family, Snapshot, SnapshotError};
@@ -19,23 +21,32 @@ pub struct Place<'a> {
 }
 
 /// What is known of a model at one place, each fact with its source.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Described {
     /// The name in the snapshot, when it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub known_as: Option<String>,
     /// The page that the snapshot's numbers are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<String>,
     /// Most tokens of input and output together.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<Fact<u64>>,
     /// Most tokens of output.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<Fact<u64>>,
     /// What it reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub inputs: Option<Fact<Vec<Modality>>>,
     /// Whether it can reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Fact<bool>>,
     /// Whether it can call tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Fact<bool>>,
     /// What it costs here.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prices: Option<Fact<Prices>>,
     /// Nothing is billed here.
     pub local: bool,
@@ -85,13 +96,14 @@ impl Described {
 }
 
 /// A model that a search found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hit {
     /// A provider that has it: the one whose list it is in, or one of the maker's.
     pub provider: String,
     /// Its name there.
     pub model: String,
     /// What is known of it.
+    #[serde(flatten)]
     pub facts: ModelFacts,
     /// Who says so.
     pub source: Source,
@@ -135,7 +147,8 @@ impl Catalogue {
     /// The bundled snapshot and no list.
     #[must_use]
     pub fn bundled() -> Self {
-        Self::of(Snapshot::bundled().clone())
+        static BUNDLED: LazyLock<Catalogue> = LazyLock::new(|| Catalogue::of(Snapshot::bundled()));
+        BUNDLED.clone()
     }
 
     /// Another snapshot instead of the bundled one, in the format of `data/models.toml`.
@@ -232,6 +245,26 @@ impl Catalogue {
     fn family(&self, names: &[String]) -> Option<&Family> {
         let fits = |family: &&Family| names.iter().any(|name| name.starts_with(&family.prefix));
         self.snapshot.snapshot.families.iter().filter(fits).max_by_key(|family| family.prefix.len())
+    }
+
+    /// Providers that are known to have this model: those of the snapshot, then those whose lists have it.
+    #[must_use]
+    pub fn providers_of(&self, model: &str) -> Vec<String> {
+        let names = candidates(model);
+        let mut found = Vec::new();
+        for (maker_at, _) in names.iter().filter_map(|name| self.snapshot.names.get(name)).flatten() {
+            let maker = self.snapshot.snapshot.makers.get(*maker_at);
+            found.extend(maker.and_then(|maker| maker.providers.first()).cloned());
+        }
+        let mut listed: Vec<&String> = self.listed.keys().collect();
+        listed.sort();
+        let has = |provider: &&String| {
+            self.listed.get(*provider).is_some_and(|list| names.iter().any(|name| list.names.contains_key(name)))
+        };
+        found.extend(listed.into_iter().filter(has).cloned());
+        let mut seen = std::collections::HashSet::new();
+        found.retain(|provider| seen.insert(provider.clone()));
+        found
     }
 
     /// Every model whose name or provider holds all words, whatever the case, in order of provider and name: those of the
@@ -412,6 +445,14 @@ mod tests {
         assert_eq!(found(&[]).len(), 4);
         let facts = &catalogue.search(&["one", "acme"])[0].facts;
         assert_eq!((facts.context_window, facts.max_output_tokens), (Some(150_000), Some(8000)));
+    }
+
+    #[test]
+    fn who_has_a_model_is_known_from_the_snapshot_and_from_lists() {
+        let catalogue = catalogue().with_list("or", vec![listed("acme/one-2", 3)]);
+        assert_eq!(catalogue.providers_of("one-2-20260101"), ["acme", "or"]);
+        assert_eq!(catalogue.providers_of("acme/one-2"), ["host", "acme", "or"]);
+        assert_eq!(catalogue.providers_of("nothing"), [] as [&str; 0]);
     }
 
     #[test]

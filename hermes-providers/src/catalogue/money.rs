@@ -144,6 +144,14 @@ impl Serialize for Money {
     }
 }
 
+impl<'de> Deserialize<'de> for Money {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let units = digits(&text, TOKEN_DECIMALS).and_then(|digits| digits.parse().ok());
+        units.map(Self).ok_or_else(|| serde::de::Error::custom(MoneyError { text, decimals: TOKEN_DECIMALS }))
+    }
+}
+
 /// `units` of the last of `decimals` decimals, without zeros at the end beyond the second decimal.
 fn write_decimal(f: &mut fmt::Formatter<'_>, units: u128, decimals: usize) -> fmt::Result {
     let scale = 10_u128.pow(u32::try_from(decimals).unwrap_or(0));
@@ -152,17 +160,21 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, units: u128, decimals: usize) -> fm
     write!(f, "{}.{}", units / scale, fraction.get(..kept).unwrap_or(&fraction))
 }
 
-/// Digits, one point at most, at most so many decimals that are not zero; the result counts the last decimal.
+/// A price as a count of its last decimal.
 fn decimal(text: &str, decimals: usize) -> Result<u64, MoneyError> {
+    let units = digits(text, decimals).and_then(|digits| digits.parse().ok());
     let wrong = || MoneyError { text: text.chars().take(40).collect(), decimals };
+    units.filter(|units| *units <= MAX_PRICE_PICO_USD).ok_or_else(wrong)
+}
+
+/// All digits without the point, so many of them behind it. `None` for what is not digits with one point at most, or has
+/// more decimals that are not zero.
+fn digits(text: &str, decimals: usize) -> Option<String> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let fraction = fraction.trim_end_matches('0');
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > decimals || text.ends_with('.') {
-        return Err(wrong());
-    }
-    let units = format!("{whole}{fraction:0<decimals$}").parse::<u64>().map_err(|_| wrong())?;
-    if units > MAX_PRICE_PICO_USD { Err(wrong()) } else { Ok(units) }
+    let plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let good = !whole.is_empty() && plain(whole) && plain(fraction) && fraction.len() <= decimals;
+    (good && !text.ends_with('.')).then(|| format!("{whole}{fraction:0<decimals$}"))
 }
 
 #[cfg(test)]
@@ -213,7 +225,10 @@ mod tests {
         ] {
             assert_eq!(Money(pico).to_string(), shown, "{pico}");
         }
-        assert_eq!(serde_json::to_string(&Money(2_800)).unwrap(), "\"0.0000000028\"");
+        let text = serde_json::to_string(&Money(2_800)).unwrap();
+        assert_eq!(text, "\"0.0000000028\"");
+        assert_eq!(serde_json::from_str::<Money>(&text).unwrap(), Money(2_800));
+        assert!(serde_json::from_str::<Money>("\"-1\"").is_err());
     }
 
     #[test]

@@ -45,12 +45,14 @@ pub struct Prices {
 }
 
 /// What a request cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "usd")]
 #[non_exhaustive]
 pub enum Cost {
     /// Computed from list prices; what the provider bills may differ (discounts, priority service, taxes).
     Estimated(Money),
+    /// Not less than this: some of the prompts may have been long enough for higher rates.
+    AtLeast(Money),
     /// Nothing is billed: the model runs on the user's own computer.
     Included,
     /// A price or a number of tokens is not known. It is not nothing.
@@ -63,11 +65,11 @@ impl Cost {
     pub fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::Included, known) | (known, Self::Included) => known,
             (Self::Estimated(one), Self::Estimated(two)) => Self::Estimated(one.plus(two)),
-            (Self::Estimated(money), Self::Included) | (Self::Included, Self::Estimated(money)) => {
-                Self::Estimated(money)
+            (Self::Estimated(one) | Self::AtLeast(one), Self::Estimated(two) | Self::AtLeast(two)) => {
+                Self::AtLeast(one.plus(two))
             }
-            (Self::Included, Self::Included) => Self::Included,
         }
     }
 }
@@ -94,15 +96,15 @@ impl Prices {
         charge(self.rates_for(prompt), usage)
     }
 
-    /// What several requests cost of whose tokens only the sum is known, and the size of the largest prompt at most the
-    /// sum: with tiers it is known only when even the sum reaches none.
+    /// What several requests cost of whose tokens only the sum is known. No prompt is longer than the sum, so that the sum
+    /// of short ones has one rate; where a tier may have been reached, the lowest rates give the least that it cost.
     #[must_use]
     pub fn cost_of_sum(&self, usage: &Usage) -> Cost {
         let (Some(prompt), Some(_)) = (usage.input_total(), usage.output) else { return Cost::Unknown };
-        if self.tiers.iter().any(|tier| prompt > tier.above) {
-            return Cost::Unknown;
+        match charge(&self.rates, usage) {
+            Cost::Estimated(money) if self.tiers.iter().any(|tier| prompt > tier.above) => Cost::AtLeast(money),
+            cost => cost,
         }
-        charge(&self.rates, usage)
     }
 }
 
@@ -199,11 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_sum_the_tier_is_known_only_below_all_tiers() {
+    fn of_a_sum_the_least_is_known_where_a_tier_may_have_been_reached() {
         let tier = Tier { above: 200_000, rates: rates("4", "18", None, None) };
         let prices = Prices { rates: rates("2", "12", None, None), tiers: vec![tier] };
         assert_eq!(shown(prices.cost_of_sum(&usage(200_000, 0, 0, 0, 0))), "$0.40");
-        assert_eq!(prices.cost_of_sum(&usage(200_001, 0, 0, 0, 0)), Cost::Unknown);
+        assert_eq!(prices.cost_of_sum(&usage(1_000_000, 0, 0, 0, 0)), Cost::AtLeast(price("2").of(1_000_000)));
+        assert_eq!(prices.cost_of_sum(&usage(1, 1, 0, 0, 0)), Cost::Unknown);
         assert_eq!(
             shown(Prices::flat(rates("2", "12", None, None)).cost_of_sum(&usage(9_000_000, 0, 0, 0, 0))),
             "$18.00"
@@ -216,6 +219,9 @@ mod tests {
         assert_eq!(shown(two.plus(two)), "$4.00");
         assert_eq!(shown(two.plus(Cost::Included)), "$2.00");
         assert_eq!(two.plus(Cost::Unknown), Cost::Unknown);
+        let least = Cost::AtLeast(price("1").of(1_000_000));
+        assert_eq!(two.plus(least), Cost::AtLeast(price("3").of(1_000_000)));
+        assert_eq!(Cost::Included.plus(least), least);
         assert_eq!(Cost::Included.plus(Cost::Included), Cost::Included);
         assert_eq!(serde_json::to_string(&two).unwrap(), r#"{"status":"estimated","usd":"2.00"}"#);
     }

@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::catalogue::{ListedModel, MAX_LISTED_MODELS, parse_model_page};
 use crate::credential::Secret;
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::{GetLimits, Getter, Got};
+use crate::http::{GetLimits, Getter, Got, Transport};
 use crate::profile::{ApiMode, Profile};
 
 /// How long a list is taken as it is (section 7 of the reference: 4 hours).
@@ -285,7 +285,12 @@ mod tests {
 
     fn place(profile: &str, base_url: Option<&str>) -> ListPlace {
         let profile = Profiles::bundled().unwrap().get(profile).unwrap().clone();
-        ListPlace { profile, base_url: base_url.map(str::to_owned), secret: Secret::None, transport: Transport::default() }
+        ListPlace {
+            profile,
+            base_url: base_url.map(str::to_owned),
+            secret: Secret::None,
+            transport: Transport::default(),
+        }
     }
 
     #[test]

@@ -1,15 +1,10 @@
 //! The bundled snapshot: `data/models.toml`.
 
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 
 use crate::catalogue::{Modality, ModelFacts, Prices};
 
 static TEXT: &str = include_str!("../../data/models.toml");
-
-/// Read once, at the first question; a broken file would fail a test and is no reason to stop a program.
-static BUNDLED: LazyLock<Snapshot> = LazyLock::new(|| Snapshot::parse(TEXT).unwrap_or_default());
 
 /// The snapshot's file is broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,8 +91,9 @@ pub(super) struct Family {
 
 impl Snapshot {
     /// The one in this program.
-    pub(super) fn bundled() -> &'static Self {
-        &BUNDLED
+    /// A broken file would fail a test and is no reason to stop a program.
+    pub(super) fn bundled() -> Self {
+        Self::parse(TEXT).unwrap_or_default()
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, SnapshotError> {

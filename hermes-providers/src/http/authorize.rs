@@ -1,13 +1,33 @@
 //! Puts a credential into the head of a request.
 
+use std::time::SystemTime;
+
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
 
+use crate::aws::{self, Keys, Request};
 use crate::credential::Secret;
 use crate::profile::{AuthHeader, Profile};
 
-/// Adds what lets the request in. `headers` is all that goes out beside it, `url` and `body` what a signature covers.
+/// What a signature covers beside headers.
+#[derive(Clone, Copy)]
+pub(super) struct Covered<'a> {
+    pub(super) method: &'static str,
+    pub(super) url: &'a Url,
+    pub(super) body: &'a [u8],
+    /// The time by the server's clock.
+    pub(super) now: SystemTime,
+}
+
+impl<'a> Covered<'a> {
+    /// A request without a body, signed by our own clock.
+    pub(super) fn get(url: &'a Url) -> Self {
+        Self { method: "GET", url, body: &[], now: SystemTime::now() }
+    }
+}
+
+/// Adds what lets the request in. `headers` is all that goes out beside it.
 ///
 /// # Errors
 /// What is wrong with the credential, as the end of a sentence.
@@ -15,8 +35,7 @@ pub(super) fn authorize(
     profile: &Profile,
     secret: &Secret,
     headers: &mut HeaderMap,
-    _url: &Url,
-    _body: &[u8],
+    covered: Covered<'_>,
 ) -> Result<(), &'static str> {
     match secret {
         Secret::None => Ok(()),
@@ -33,6 +52,30 @@ pub(super) fn authorize(
             headers.insert(name, value);
             Ok(())
         }
-        Secret::Aws { .. } => Err("this provider takes a key and no AWS credentials"),
+        Secret::Aws { access_key_id, secret_access_key, session_token, region } => {
+            let Covered { method, url, body, now } = covered;
+            let host = url.host_str().unwrap_or_default();
+            let keys = Keys {
+                access_key_id,
+                secret_access_key: secret_access_key.expose_secret(),
+                session_token: session_token.as_ref().map(ExposeSecret::expose_secret),
+                // An address of AWS says itself where it is.
+                region: aws::region_of(host).unwrap_or(region),
+                service: aws::SERVICE,
+            };
+            let host = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+            let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+            let signed = [("content-type", kind), ("host", host.as_str())];
+            let signed = if kind.is_empty() { &signed[1..] } else { &signed[..] };
+            let (path, query) = (url.path(), url.query().unwrap_or_default());
+            let request = Request { method, path, query, headers: signed, body };
+            for (name, text) in aws::sign(request, keys, now) {
+                let mut value = HeaderValue::from_str(&text)
+                    .map_err(|_| "the AWS credentials hold a character that none has; copy them once more")?;
+                value.set_sensitive(name != "x-amz-date");
+                headers.insert(HeaderName::from_static(name), value);
+            }
+            Ok(())
+        }
     }
 }

@@ -130,6 +130,14 @@ pub(crate) fn probe_client(connect: Duration) -> Result<Client, ProviderError> {
     finish(builder(tls_config(false, &Network::default())?, connect).redirect(redirect::Policy::none()))
 }
 
+/// A client for one exchange of a token: no connection is kept, no redirect followed. Blocks on files when `secure`.
+pub(super) fn token_client(secure: bool, network: &Network) -> Result<Client, ProviderError> {
+    let builder = builder(tls_config(secure, network)?, network.connect)
+        .pool_max_idle_per_host(0)
+        .redirect(redirect::Policy::none());
+    finish(network.through_proxy(builder)?)
+}
+
 fn builder(tls: ClientConfig, connect: Duration) -> ClientBuilder {
     Client::builder()
         .tls_backend_preconfigured(tls)
@@ -163,7 +171,8 @@ fn tls_config(secure: bool, network: &Network) -> Result<ClientConfig, ProviderE
         .map_err(certificate)?;
     let mut config = if secure {
         let roots = network.extra_roots()?;
-        let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(roots, provider).map_err(certificate)?;
+        let verifier =
+            rustls_platform_verifier::Verifier::new_with_extra_roots(roots, provider).map_err(certificate)?;
         // The name of the method is about verifiers in general; this one is the platform's own.
         config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth()
     } else {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::classify::{Failure, classify};
 use crate::credential::Secret;
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::authorize::authorize;
+use crate::http::authorize::{Covered, authorize};
 use crate::http::failure::transport;
 use crate::http::model::is_near;
 use crate::http::transport::Transport;
@@ -130,7 +130,7 @@ impl<'a> Getter<'a> {
         if let Some(value) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
             headers.insert(IF_NONE_MATCH, value);
         }
-        authorize(self.profile, self.secret, &mut headers, url, &[]).map_err(|what| {
+        authorize(self.profile, self.secret, &mut headers, Covered::get(url)).map_err(|what| {
             let message = format!("{}: {what}", self.profile.name);
             self.of_route(ProviderError::new(ErrorClass::Configuration, message))
         })?;

@@ -6,16 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::Url;
+use reqwest::{Client, Url};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::breaker::Breaker;
-use crate::http::client::{Clients, Network};
+use crate::http::client::{Clients, Network, token_client};
+use crate::mode::Repairs;
 
 /// Hosts that are remembered. More are served as well, with a memory of their own that ends with the model.
 const MAX_HOSTS: usize = 256;
+/// Models of one host of which it is remembered what they refuse.
+const MAX_MODELS: usize = 256;
 
 /// The one way to all servers. Cheap to make and to clone: nothing is opened or read before the first request. Give the
 /// same one to every model of a process: they share connections, and the knowledge that a host gives no answer.
@@ -51,13 +54,18 @@ impl Transport {
         }
         let build = || async {
             let network = shared.network.clone();
-            // Reads the system's certificates.
-            let built = tokio::task::spawn_blocking(move || Clients::build(true, &network)).await;
-            built.unwrap_or_else(|_| {
-                Err(ProviderError::new(ErrorClass::Configuration, "the HTTP client cannot be set up"))
-            })
+            on_a_thread(move || Clients::build(true, &network)).await
         };
         shared.secure.get_or_try_init(build).await
+    }
+
+    /// A client for one exchange of a token at this address; it keeps no connection and follows no redirect.
+    pub(crate) async fn token_client(&self, url: &Url) -> Result<Client, ProviderError> {
+        let network = self.0.network.clone();
+        if !network.is_secure(url) {
+            return token_client(false, &network);
+        }
+        on_a_thread(move || token_client(true, &network)).await
     }
 
     /// What is known of the host of this URL.
@@ -78,12 +86,22 @@ impl Transport {
     }
 }
 
+/// Reads the system's certificates where that may block.
+async fn on_a_thread<T: Send + 'static>(
+    build: impl FnOnce() -> Result<T, ProviderError> + Send + 'static,
+) -> Result<T, ProviderError> {
+    let built = tokio::task::spawn_blocking(build).await;
+    built.unwrap_or_else(|_| Err(ProviderError::new(ErrorClass::Configuration, "the HTTP client cannot be set up")))
+}
+
 /// What is known of one host: scheme, name and port.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     /// A response was read before, so a connection may be a kept one.
     warm: AtomicBool,
     breaker: Mutex<Breaker>,
+    /// What its models have refused, by name.
+    repairs: Mutex<HashMap<String, Repairs>>,
 }
 
 impl Host {
@@ -108,6 +126,20 @@ impl Host {
     /// A clock ran out.
     pub(super) fn stale(&self) {
         self.breaker().stale(Instant::now());
+    }
+
+    /// What requests to this model must do without.
+    pub(super) fn repairs(&self, model: &str) -> Repairs {
+        let repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        repairs.get(model).cloned().unwrap_or_default()
+    }
+
+    /// The same from now on.
+    pub(super) fn set_repairs(&self, model: &str, new: Repairs) {
+        let mut repairs = self.repairs.lock().unwrap_or_else(PoisonError::into_inner);
+        if repairs.len() < MAX_MODELS || repairs.contains_key(model) {
+            repairs.insert(model.to_owned(), new);
+        }
     }
 
     fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {

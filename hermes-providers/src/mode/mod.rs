@@ -10,6 +10,7 @@ pub mod chat_completions;
 mod context;
 pub mod gemini;
 mod names;
+mod repair;
 mod writer;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::profile::{ApiMode, Quirks};
 pub use body::MAX_BODY_BYTES;
 pub use context::DecodeContext;
 pub use names::{MAX_TOOL_NAME_BYTES, NameMap};
+pub use repair::Repairs;
 
 /// What an encoder must know beside the request.
 #[derive(Debug, Clone)]

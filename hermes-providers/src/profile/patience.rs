@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// Families that think for long before they speak: beginnings of the lower-case name behind its last slash, and seconds.
 /// The span of 180 to 600 seconds is that of the reference (section 8).
-pub const FAMILY_FLOORS_S: &[(&str, u64)] = &[
+const FAMILY_FLOORS_S: &[(&str, u64)] = &[
     ("o1", 600),
     ("o3", 600),
     ("o4", 600),
@@ -31,11 +31,11 @@ pub const FAMILY_FLOORS_S: &[(&str, u64)] = &[
     ("minimax-m", 300),
 ];
 /// Efforts that make every model think for long, and seconds.
-pub const EFFORT_FLOORS_S: &[(&str, u64)] = &[("high", 300), ("xhigh", 600), ("max", 600)];
+const EFFORT_FLOORS_S: &[(&str, u64)] = &[("high", 300), ("xhigh", 600), ("max", 600)];
 /// Prompts of more tokens than this take seconds to be read, largest first.
-pub const PROMPT_FLOORS_S: &[(u64, u64)] = &[(100_000, 300), (50_000, 240)];
+const PROMPT_FLOORS_S: &[(u64, u64)] = &[(100_000, 300), (50_000, 240)];
 /// Bytes of a request that make about one token.
-pub const BYTES_PER_TOKEN: u64 = 4;
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// What a profile says of some of its models.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -48,14 +48,14 @@ pub struct Patience {
 }
 
 /// The longest of the floors that hold for this request. `rules` are the profile's: the first that names the model stands
-/// in for [`FAMILY_FLOORS_S`].
-#[must_use]
-pub fn floor(rules: &[Patience], model: &str, effort: Option<&str>, body_bytes: usize) -> Duration {
+/// in for the table of families.
+pub(crate) fn floor(rules: &[Patience], model: &str, effort: Option<&str>, body_bytes: usize) -> Duration {
     let model = model.rsplit('/').next().unwrap_or_default().to_lowercase();
     let names = |rule: &&Patience| rule.models.iter().any(|start| model.starts_with(start.as_str()));
-    let family = rules.iter().find(names).map(|rule| rule.seconds).or_else(|| {
-        FAMILY_FLOORS_S.iter().find(|(start, _)| model.starts_with(start)).map(|(_, seconds)| *seconds)
-    });
+    let family =
+        rules.iter().find(names).map(|rule| rule.seconds).or_else(|| {
+            FAMILY_FLOORS_S.iter().find(|(start, _)| model.starts_with(start)).map(|(_, seconds)| *seconds)
+        });
     let effort = EFFORT_FLOORS_S.iter().find(|(name, _)| Some(*name) == effort).map(|(_, seconds)| *seconds);
     let tokens = body_bytes as u64 / BYTES_PER_TOKEN;
     let prompt = PROMPT_FLOORS_S.iter().find(|(more_than, _)| tokens > *more_than).map(|(_, seconds)| *seconds);

@@ -14,6 +14,7 @@ mod clients;
 mod crash;
 mod faults;
 mod gateway;
+mod models;
 mod oneshot;
 mod prefix;
 mod processes;

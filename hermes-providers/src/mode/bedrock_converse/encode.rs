@@ -286,11 +286,11 @@ impl Document<'_> {
         let mut first = true;
         for tool in request.tools.iter() {
             let description = if tool.description.trim().is_empty() { &tool.name } else { &tool.description };
-            self.tool(&self.names.wire(&tool.name).into_owned(), description, &tool.parameters, &mut first);
+            self.tool(&self.names.wire(&tool.name), description, &tool.parameters, &mut first);
         }
         if first {
             for name in called(request, turns) {
-                self.tool(&self.names.wire(name).into_owned(), GONE, &serde_json::Value::Null, &mut first);
+                self.tool(&self.names.wire(name), GONE, &serde_json::Value::Null, &mut first);
             }
         }
         if !first {
