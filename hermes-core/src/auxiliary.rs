@@ -352,6 +352,7 @@ mod tests {
             (C::ModelNotFound, 1, 1),
             (C::ContentPolicy, 1, 1),
             (C::BadRequest, 1, 1),
+            (C::SidecarRefused, 1, 1),
             (C::Blocked, 1, 1),
             (C::Certificate, 1, 1),
             (C::Configuration, 1, 1),

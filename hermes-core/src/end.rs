@@ -187,6 +187,12 @@ impl EndReason {
         }
     }
 
+    /// Whether the turn may still be open in the store: its end could not be written, or was not this owner's to write.
+    /// Whoever claims its conversation then gets the same turn again, so a loop that does waits before.
+    pub(crate) fn may_be_open(self) -> bool {
+        matches!(self, Self::PersistenceFailed | Self::LeaseLost)
+    }
+
     /// Whether the same input may be sent again as it is, with a chance of another end.
     #[must_use]
     pub fn may_retry(self) -> bool {

@@ -22,7 +22,7 @@ use crate::closing::Closing;
 use crate::compress::thrash::Thrash;
 use crate::compress::{CompressionSettings, ContextEngine};
 use crate::delegate::{Children, DelegationSettings};
-use crate::end::{EndReason, Stopper, TurnResult};
+use crate::end::{Stopper, TurnResult};
 use crate::event::{Event, EventSink};
 use crate::image;
 use crate::input::Input;
@@ -567,7 +567,7 @@ impl Engine {
                 match self.step(conversation, StopSignal::default()).await? {
                     Progress::Ended(result) => {
                         // A turn that cannot write would be claimed and fail for ever.
-                        let stuck = matches!(result.reason, EndReason::PersistenceFailed | EndReason::LeaseLost);
+                        let stuck = result.reason.may_be_open();
                         last = Some(*result);
                         if stuck {
                             return Ok(last);

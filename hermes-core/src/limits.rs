@@ -40,6 +40,8 @@ pub const SEAM_WINDOW_BYTES: usize = 4_096;
 pub const TORN_CALL_RETRIES_MAX: u32 = 4;
 /// Times that a model that announced calls and made none is asked again (engine reference, 8.3).
 pub const MISSING_CALLS_RETRIES_MAX: u32 = 3;
+/// Times that a model whose call the provider could not read is asked again (providers reference, B31).
+pub const MALFORMED_CALL_RETRIES_MAX: u32 = 1;
 /// Length from which a text is looked at for loops (engine reference, 8.3).
 pub const REPETITION_MIN_CHARS: usize = 16_000;
 /// The end of a text that is looked at for loops.

@@ -86,6 +86,11 @@ impl Turn<'_> {
     pub(crate) async fn watch_prefix(&self, request: &ChatRequest) {
         let Some(session) = &self.session else { return };
         let prefixes = &self.engine.prefixes;
+        if self.sidecars_left_out {
+            // The provider's refusal explains the difference, in this turn and to the next one, which has all again.
+            prefixes.take(session);
+            return;
+        }
         let Some(mut sent) = prefixes.take(session) else {
             let mut sent = Sent::default();
             sent.replace(&self.id, request);

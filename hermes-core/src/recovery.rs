@@ -12,6 +12,7 @@
 //! | was cut before any text | again with less thinking or more room, where there is any | [`THOUGHT_AWAY_RETRIES_MAX`] | [`EndReason::ThinkingExhausted`], without thinking [`EndReason::OutputTruncated`] |
 //! | pauses | goes back unchanged | [`PAUSES_MAX`] | its text is the answer; without text [`EndReason::EmptyResponse`] |
 //! | announces calls and has none | the same request again | [`MISSING_CALLS_RETRIES_MAX`] | its text is the answer; without text [`EndReason::InvalidCalls`] |
+//! | meant to make a call that the provider cannot read | the same request again | [`MALFORMED_CALL_RETRIES_MAX`] | [`EndReason::InvalidCalls`]; its text is kept |
 //! | is empty, where text of it had been shown before a failure | that text is kept | - | [`EndReason::PartialAnswer`] |
 //! | is empty after results of tools | one nudge | one until the next round | as below |
 //! | holds nothing but thinking | again with less thinking | [`THOUGHT_ONLY_RETRIES_MAX`] | [`EndReason::ThinkingExhausted`] |
@@ -25,8 +26,9 @@ use hermes_providers::{CompletedCall, Completion, Finish};
 
 use crate::end::EndReason;
 use crate::limits::{
-    CONTINUATIONS_MAX, EMPTY_PROVEN_MAX, EMPTY_RETRIES_MAX, MISSING_CALLS_RETRIES_MAX, OUTPUT_CAP_RAISED_MAX_TOKENS,
-    PAUSES_MAX, SILENT_CALL_REPAIRS_MAX, THOUGHT_AWAY_RETRIES_MAX, THOUGHT_ONLY_RETRIES_MAX, TORN_CALL_RETRIES_MAX,
+    CONTINUATIONS_MAX, EMPTY_PROVEN_MAX, EMPTY_RETRIES_MAX, MALFORMED_CALL_RETRIES_MAX, MISSING_CALLS_RETRIES_MAX,
+    OUTPUT_CAP_RAISED_MAX_TOKENS, PAUSES_MAX, SILENT_CALL_REPAIRS_MAX, THOUGHT_AWAY_RETRIES_MAX,
+    THOUGHT_ONLY_RETRIES_MAX, TORN_CALL_RETRIES_MAX,
 };
 use crate::repetition;
 
@@ -54,6 +56,8 @@ pub(crate) enum Shape {
     Paused,
     /// Calls are announced and none is there.
     MissingCalls,
+    /// A call was meant and cannot be read, says the provider.
+    MalformedCall,
     /// Thinking and nothing else.
     ThoughtOnly,
     /// Nothing.
@@ -84,6 +88,7 @@ pub(crate) fn shape(answer: &Completion) -> Shape {
         // What only the provider can read goes back to it, with text or without.
         Finish::Pause if !silent || answer.sidecar.is_some() => Shape::Paused,
         Finish::ToolCalls => Shape::MissingCalls,
+        Finish::MalformedCall => Shape::MalformedCall,
         _ if !silent => Shape::Text,
         _ if thought => Shape::ThoughtOnly,
         _ => Shape::Empty,
@@ -154,6 +159,7 @@ pub(crate) struct Recovery {
     torn: u32,
     unreadable: u32,
     missing: u32,
+    malformed: u32,
     thought_only: u32,
     thought_away: u32,
     empty: u32,
@@ -204,6 +210,11 @@ impl Recovery {
             Shape::MissingCalls => match again(&mut self.missing, MISSING_CALLS_RETRIES_MAX) {
                 true => ask("the model announced a call and made none; it is asked again"),
                 false => answer_or(EndReason::InvalidCalls, facts),
+            },
+            Shape::MalformedCall => match again(&mut self.malformed, MALFORMED_CALL_RETRIES_MAX) {
+                true => ask("the model made a call that its provider cannot read; it is asked again"),
+                false if facts.has_text => Step::EndKeeping(EndReason::InvalidCalls),
+                false => Step::End(EndReason::InvalidCalls),
             },
             Shape::ThoughtOnly | Shape::Empty if facts.shown_before => Step::End(EndReason::PartialAnswer),
             Shape::ThoughtOnly | Shape::Empty if facts.after_tools && !self.nudged => {
@@ -392,6 +403,8 @@ mod tests {
             (Shape::Paused, room(), 8, Step::End(R::EmptyResponse)),
             (Shape::MissingCalls, text, 3, Step::Answer),
             (Shape::MissingCalls, room(), 3, Step::End(R::InvalidCalls)),
+            (Shape::MalformedCall, text, 1, Step::EndKeeping(R::InvalidCalls)),
+            (Shape::MalformedCall, room(), 1, Step::End(R::InvalidCalls)),
             (Shape::ThoughtOnly, room(), 2, Step::End(R::ThinkingExhausted)),
             (Shape::Empty, room(), 3, Step::End(R::EmptyResponse)),
             (Shape::Empty, Facts { no_output: true, ..room() }, 1, Step::End(R::EmptyResponse)),

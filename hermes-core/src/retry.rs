@@ -19,6 +19,8 @@ pub(crate) enum Decision {
         /// Tokens.
         max_output_tokens: u64,
     },
+    /// Ask again without the opaque state of earlier answers; at most once.
+    WithoutSidecars,
     /// Let another model stand in; when there is none after all, give up for this reason.
     FallBack(EndReason),
     /// Give up for this reason.
@@ -34,6 +36,8 @@ pub(crate) struct Attempt {
     pub max: u32,
     /// Whether the output cap was lowered before.
     pub output_lowered: bool,
+    /// Whether there is opaque state that was not left out before.
+    pub has_sidecars: bool,
     /// Whether another route may be asked.
     pub may_fall_back: bool,
     /// 0 to 1,000: what part of the random half of a wait is taken.
@@ -48,7 +52,10 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         ErrorClass::Billing => return attempt.leave(EndReason::BillingFailed),
         ErrorClass::ModelNotFound => return attempt.leave(EndReason::ModelNotFound),
         ErrorClass::ContentPolicy => return attempt.leave(EndReason::ContentBlocked),
-        ErrorClass::BadRequest | ErrorClass::Blocked => return attempt.leave(EndReason::RequestRefused),
+        ErrorClass::SidecarRefused if attempt.has_sidecars => return Decision::WithoutSidecars,
+        ErrorClass::BadRequest | ErrorClass::SidecarRefused | ErrorClass::Blocked => {
+            return attempt.leave(EndReason::RequestRefused);
+        }
         ErrorClass::Certificate | ErrorClass::Configuration => return attempt.leave(EndReason::Misconfigured),
         // The history is to be shortened, whoever is asked.
         ErrorClass::ContextOverflow | ErrorClass::PayloadTooLarge => {
@@ -117,7 +124,7 @@ mod tests {
     use super::*;
 
     fn attempt(number: u32) -> Attempt {
-        Attempt { number, max: 4, output_lowered: false, may_fall_back: false, jitter_permille: 0 }
+        Attempt { number, max: 4, output_lowered: false, has_sidecars: false, may_fall_back: false, jitter_permille: 0 }
     }
 
     #[test]
@@ -141,6 +148,7 @@ mod tests {
             (C::ModelNotFound, Some(R::ModelNotFound), R::ModelNotFound),
             (C::ContentPolicy, Some(R::ContentBlocked), R::ContentBlocked),
             (C::BadRequest, Some(R::RequestRefused), R::RequestRefused),
+            (C::SidecarRefused, Some(R::RequestRefused), R::RequestRefused),
             (C::Blocked, Some(R::RequestRefused), R::RequestRefused),
             (C::Certificate, Some(R::Misconfigured), R::Misconfigured),
             (C::BadResponse, None, R::RetriesExhausted),
@@ -177,6 +185,7 @@ mod tests {
             (C::ModelNotFound, Some(1)),
             (C::ContentPolicy, Some(1)),
             (C::BadRequest, Some(1)),
+            (C::SidecarRefused, Some(1)),
             (C::Blocked, Some(1)),
             (C::Certificate, Some(1)),
             (C::Configuration, Some(1)),

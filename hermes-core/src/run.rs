@@ -72,6 +72,10 @@ impl Engine {
         loop {
             let busy = match self.step(conversation, StopSignal::default()).await? {
                 Progress::Ended(result) if result.admission == *admission => return Ok(*result),
+                Progress::Ended(result) if result.reason.may_be_open() => {
+                    inner.clock.sleep(limits::WAIT_POLL_MS).await;
+                    "the end of an earlier turn cannot be stored"
+                }
                 Progress::Ended(_) | Progress::Again => continue,
                 Progress::Idle => "another process has it",
                 Progress::Busy(why) => why,
@@ -223,6 +227,7 @@ impl Engine {
             max_output_tokens: settings.max_output_tokens,
             times_raised: 0,
             output_lowered: false,
+            sidecars_left_out: false,
             effort: settings.reasoning_effort.clone(),
             usage: UsageTotals::default(),
             recovery: Recovery::default(),

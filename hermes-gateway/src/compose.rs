@@ -10,10 +10,11 @@ use async_trait::async_trait;
 use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
+use hermes_providers::aws::AwsCredentials;
 use hermes_providers::catalogue::Catalogue;
 use hermes_providers::{
-    ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts, Transport,
-    probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts,
+    Transport, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -29,6 +30,7 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::OnceCell;
 
 use crate::allow_list::FileAllowList;
+use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
 use crate::config::{
@@ -295,7 +297,7 @@ impl Parts {
 
     async fn build_engine(&self) -> Result<Engine, RpcError> {
         let choice = self.choice.as_ref().map_err(Clone::clone)?;
-        self.catalogue.get_or_init(|| models::with_all_cached(self)).await;
+        self.catalogue.get_or_init(|| models::gather(self)).await;
         let model = self.build_model(choice)?;
         let store = self.store().await?;
         let owner = self.owner().await?.clone();
@@ -418,9 +420,15 @@ impl Parts {
             wrong("HM0207", format!("provider {:?} is not known; `hermes model` lists those that are", choice.provider))
         })?;
         let local = profile.local;
+        let signs = profile.api_mode == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.key.clone_from(&choice.key);
+        if signs {
+            let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
+            config.base_url = address.or(config.base_url);
+            config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+        }
         let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
         config.context_window = known.context_window.map(|fact| fact.value);
         config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);

@@ -5,6 +5,7 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+mod aws;
 mod background;
 mod care;
 mod clock;

@@ -410,7 +410,7 @@ mod tests {
         vec![LocalServer {
             provider: "ollama".into(),
             base_url: "http://127.0.0.1:11434/v1".into(),
-            models: vec![LocalModel { id: "small".into(), context_window: Some(4096) }],
+            models: vec![LocalModel { id: "small".into(), context_window: Some(4096), ..LocalModel::default() }],
         }]
     }
 

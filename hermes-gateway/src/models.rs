@@ -6,11 +6,11 @@
 use std::path::PathBuf;
 
 use hermes_providers::catalogue::{
-    Catalogue, Cost, Described, ListPlace, ModelFacts, Place, Refreshed, cached_list, refresh_list,
+    Catalogue, Cost, Described, ListPlace, ListedModel, ModelFacts, Place, Refreshed, Source, cached_list, refresh_list,
 };
 use hermes_providers::credential::Secret;
 use hermes_providers::http::is_near_address;
-use hermes_providers::{PRACTICE, Usage};
+use hermes_providers::{PRACTICE, Usage, describe_local};
 use hermes_store::{Clock as _, HostClock, UsageTotals};
 
 use crate::compose::{Parts, wrong};
@@ -39,7 +39,29 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Result<Res
 pub(crate) fn described(parts: &Parts, catalogue: &Catalogue, choice: &Choice) -> Described {
     let configured = ModelFacts { context_window: choice.context_window, ..ModelFacts::default() };
     let local = is_local(parts, &choice.profile, &choice.base_url);
-    catalogue.describe(Place { provider: &choice.provider, local }, &choice.model, &configured)
+    let mut known = catalogue.describe(Place { provider: &choice.provider, local }, &choice.model, &configured);
+    // A server that was found by looking for one told its window when it was found.
+    let (config, ..) = parts.known();
+    if let Some(window) = known.context_window.as_mut().filter(|_| choice.context_window != config.model.context_length)
+        && parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local)
+    {
+        window.source = Source::Provider;
+    }
+    known
+}
+
+/// Everything that is known before a turn: the lists that are kept, and what a local server that is used says of its model.
+pub(crate) async fn gather(parts: &Parts) -> Catalogue {
+    let catalogue = with_all_cached(parts).await;
+    let local = |choice: &&Choice| parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local);
+    let Some(choice) = parts.choice().as_ref().ok().filter(local) else { return catalogue };
+    match describe_local(&choice.profile, &choice.base_url, &choice.model).await {
+        None => catalogue,
+        Some(told) => {
+            let facts = told.facts();
+            catalogue.with_list(&choice.provider, vec![ListedModel { id: told.id, facts }])
+        }
+    }
 }
 
 /// What the recorded usage of a conversation cost, entry by entry.
@@ -89,7 +111,7 @@ async fn show(parts: &Parts, params: ModelShowParams) -> Result<ModelShowRespons
         return Ok(ModelShowResponse {
             provider: choice.provider.clone(),
             model: choice.model.clone(),
-            known: described(parts, &with_all_cached(parts).await, choice),
+            known: described(parts, &gather(parts).await, choice),
             also_at: Vec::new(),
             checked: Catalogue::bundled().checked().to_owned(),
         });
@@ -153,7 +175,7 @@ fn file_of(parts: &Parts, provider: &str) -> Option<PathBuf> {
 }
 
 /// With every list that is kept, of the places where the providers are now.
-pub(crate) async fn with_all_cached(parts: &Parts) -> Catalogue {
+async fn with_all_cached(parts: &Parts) -> Catalogue {
     let mut catalogue = Catalogue::bundled();
     let any = tokio::fs::metadata(parts.scope().cache_dir().join("models")).await.is_ok();
     for profile in parts.profiles().iter().filter(|_| any) {

@@ -128,6 +128,8 @@ pub enum Finish {
     Stop,
     /// The model waits for tool results.
     ToolCalls,
+    /// The model meant to make a call and wrote none that can be read, in the provider's own judgement (Gemini, Bedrock).
+    MalformedCall,
     /// The output limit (or the window) was reached.
     Length,
     /// The provider withheld the answer.

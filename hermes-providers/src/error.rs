@@ -36,6 +36,9 @@ pub enum ErrorClass {
     ContentPolicy,
     /// The provider does not accept the request's shape (400, 422).
     BadRequest,
+    /// The provider does not take back opaque state of its own: signed thinking, encrypted reasoning, thought signatures.
+    /// The same request without any may pass.
+    SidecarRefused,
     /// A firewall or a policy in between refuses; the key is healthy.
     Blocked,
     /// The certificate could not be verified.
@@ -54,8 +57,6 @@ pub enum ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Send no opaque state (signed thinking, encrypted reasoning) of the history: its issuer does not know it again.
-    DropReasoning,
     /// Leave this field out. Outer fields stand before inner ones: `stream_options.include_usage`.
     DropField(String),
     /// Write the field under another name.
@@ -151,6 +152,7 @@ impl ProviderError {
             ErrorClass::BadResponse => "HM2018",
             ErrorClass::Limit => "HM2019",
             ErrorClass::Configuration => "HM2020",
+            ErrorClass::SidecarRefused => "HM2021",
             ErrorClass::Unresponsive => "HM2025",
         }
     }

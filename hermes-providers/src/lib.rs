@@ -11,6 +11,8 @@
 
 #[cfg(feature = "http")]
 pub mod aws;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod cassette;
 pub mod catalogue;
 mod chat;
 mod classify;
@@ -38,7 +40,13 @@ pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
 pub use http::{HttpChatModel, HttpModelConfig, Network, Timeouts, Transport};
 #[cfg(feature = "http")]
-pub use local::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};
+pub use local::{
+    DESCRIBE_TIMEOUT_MS, LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, describe_local, probe_local,
+};
+#[cfg(all(feature = "http", unix))]
+pub use local::{
+    LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
+};
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
     ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Patience, Profile, ProfileError, Profiles,

@@ -5,8 +5,13 @@
 mod answers;
 #[path = "http/bedrock.rs"]
 mod bedrock;
+#[cfg(feature = "test-util")]
+#[path = "http/cassette.rs"]
+mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/gemini.rs"]
+mod gemini;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]

@@ -13,12 +13,13 @@ use hermes_store::{AdmissionId, ConversationId, Intent, Receipt};
 use hermes_tools::ReplaySafety;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::bound::simulate;
 use crate::check;
 use crate::family;
 use crate::model::{Summary, submission};
 use crate::schedule::{Board, NodeId, Schedule};
 use crate::seeds;
-use crate::sweep::{NEVER, projection, simulate};
+use crate::sweep::{NEVER, projection};
 use crate::world::{Ground, Node, Scenario, World};
 
 const CONVERSATIONS: [&str; 3] = ["north", "east", "south"];
@@ -388,31 +389,34 @@ pub(crate) fn run(seed: u64) -> (Vec<String>, u64) {
     let plan = plan(&mut rng, &mut texts);
     let scenario = scenario(&mut rng, &texts);
     let what = format!("crowd {seed}");
-    simulate(tokio::task::unconstrained(async {
-        let mut world = World::on(&Ground::memory(), &scenario, "", &CONVERSATIONS).await;
-        world.slow_ms = SLOW_MS;
-        let board = Board::default();
-        let state = State {
-            nodes: Vec::new(),
-            begun: 0,
-            clients_left: plan.clients.len(),
-            long_sleeps: 0,
-            rng: fastrand::Rng::with_seed(rng.u64(..)),
-            accepted: Vec::new(),
-        };
-        let crowd = Arc::new(Crowd { world, board: board.clone(), state: Mutex::new(state) });
-        for _ in 0..NODES {
-            crowd.start();
-        }
-        for (number, (conversation, wishes)) in plan.clients.into_iter().enumerate() {
-            let conversation = crowd.world.conversations[conversation].clone();
-            board.spawn(0, crowd.clone().client(format!("client{number}"), conversation, wishes));
-        }
-        board.spawn(0, crowd.clone().direct(plan.fates));
-        let steps = Schedule::new(board, rng.u64(..)).await;
-        crowd.check(&what).await;
-        let mut trace = crowd.world.trace.lock().unwrap().clone();
-        trace.extend(projection(&crowd.world).await);
-        (trace, steps)
-    }))
+    simulate(
+        &what,
+        tokio::task::unconstrained(async {
+            let mut world = World::on(&Ground::memory(), &scenario, "", &CONVERSATIONS).await;
+            world.slow_ms = SLOW_MS;
+            let board = Board::default();
+            let state = State {
+                nodes: Vec::new(),
+                begun: 0,
+                clients_left: plan.clients.len(),
+                long_sleeps: 0,
+                rng: fastrand::Rng::with_seed(rng.u64(..)),
+                accepted: Vec::new(),
+            };
+            let crowd = Arc::new(Crowd { world, board: board.clone(), state: Mutex::new(state) });
+            for _ in 0..NODES {
+                crowd.start();
+            }
+            for (number, (conversation, wishes)) in plan.clients.into_iter().enumerate() {
+                let conversation = crowd.world.conversations[conversation].clone();
+                board.spawn(0, crowd.clone().client(format!("client{number}"), conversation, wishes));
+            }
+            board.spawn(0, crowd.clone().direct(plan.fates));
+            let steps = Schedule::new(board, rng.u64(..)).await;
+            crowd.check(&what).await;
+            let mut trace = crowd.world.trace.lock().unwrap().clone();
+            trace.extend(projection(&crowd.world).await);
+            (trace, steps)
+        }),
+    )
 }

@@ -27,11 +27,12 @@
 //! | h | a shortened history keeps its bytes, and has one child | `check::nothing_is_shown_twice`, `check::no_row_has_changed`, `check::sessions_are_one_line` |
 //! | i | nothing is reported before it is stored | `parts::Watcher` (its `ended` and `emit`) |
 //! | j | requests are counted, and within the budget | `parts::Watcher` (its `ended`) |
-//! | k | every world comes to rest | `sweep::simulate` |
+//! | k | every world comes to rest | `bound::simulate` |
 //! | l | a task runs once, ends, is told to its parent once, and ends with the turn that waits for it | `family::at_rest`, `family::none_at_work` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
 
+mod bound;
 mod check;
 mod crowd;
 mod family;
@@ -125,7 +126,7 @@ fn seeds(usual: u64, world: impl Fn(u64) -> (Vec<String>, u64) + std::panic::Ref
     let seconds = number("HERMES_SIM_SECONDS");
     let seeds = number("HERMES_SIM_SEEDS").unwrap_or(if seconds.is_some() { u64::MAX } else { usual });
     let begun = std::time::Instant::now();
-    let (mut worlds, mut size) = (0, 0);
+    let (mut worlds, mut size, mut most) = (0, 0, 0);
     for seed in from..from.saturating_add(seeds) {
         if seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds) {
             break;
@@ -140,7 +141,9 @@ fn seeds(usual: u64, world: impl Fn(u64) -> (Vec<String>, u64) + std::panic::Ref
         assert!(first == again, "seed {seed} is not the same twice: {differs:#?}");
         worlds += 1;
         size += steps;
+        most = most.max(bound::steps());
     }
+    told(most, "steps", "the longest of these worlds");
     (worlds, size)
 }
 

@@ -15,9 +15,10 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::bound::simulate;
 use crate::model::{Meanwhile, Step};
 use crate::scenarios::ALL;
-use crate::sweep::{self, FAULTS, projection, simulate};
+use crate::sweep::{self, FAULTS, projection};
 use crate::world::{Dead, Ground, Scenario, World};
 
 /// How much faster than it should time runs.
@@ -123,7 +124,7 @@ async fn points(ground: &Ground, scenario: &Scenario, runs: &AtomicU64) {
 
 /// What the in-memory store holds at the end of a scenario.
 fn model_of(scenario: &Scenario) -> Vec<String> {
-    plain(&simulate(async {
+    plain(&simulate(scenario.name, async {
         let world = World::new(scenario).await;
         sweep::undisturbed_in(&world).await;
         projection(&world).await

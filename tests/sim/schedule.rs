@@ -10,6 +10,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::future::BoxFuture;
 
+use crate::bound;
+
 /// The number of a node; 0 is whoever belongs to none.
 pub(crate) type NodeId = usize;
 
@@ -135,6 +137,7 @@ impl Future for Schedule {
             }
             let at = ready[this.rng.usize(..ready.len())];
             this.steps += 1;
+            bound::step();
             let task = &mut this.tasks[at];
             task.flag.woken.store(false, Ordering::SeqCst);
             let waker = Waker::from(task.flag.clone());

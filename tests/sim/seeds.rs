@@ -5,10 +5,11 @@ use hermes_core::{EngineSettings, Interrupt};
 use hermes_providers::ErrorClass;
 use hermes_tools::ReplaySafety;
 
+use crate::bound::simulate;
 use crate::check;
 use crate::family::NEWS_INPUT;
 use crate::model::{Meanwhile, Say, Step, Summary};
-use crate::sweep::{NEVER, live, projection, simulate, succeed};
+use crate::sweep::{NEVER, live, projection, succeed};
 use crate::world::{HELD, Scenario, World};
 
 const INPUTS: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
@@ -178,7 +179,7 @@ pub(crate) fn run(seed: u64) -> Vec<String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let scenario = scenario(&mut rng);
     let what = format!("seed {seed}");
-    simulate(async {
+    simulate(&what, async {
         let world = World::new(&scenario).await;
         for life in 0..rng.usize(..4) {
             let name = format!("life{life}");

@@ -1,16 +1,13 @@
 //! Runs of a scenario, undisturbed and with every disturbance of one kind.
 
-use std::time::Duration;
-
 use hermes_core::testing::Fault;
 use hermes_core::{EndReason, TurnResult};
 use hermes_store::{Role, StoredMessage};
 
+use crate::bound::simulate;
 use crate::check;
 use crate::world::{Killed, Node, Scenario, World};
 
-/// Virtual time after which a world that is not at rest hangs.
-const BOUND: Duration = Duration::from_secs(24 * 3_600);
 /// A write number that is never reached.
 pub(crate) const NEVER: i64 = i64::MAX;
 /// A sleep that is longer than any lease and any heartbeat, in milliseconds.
@@ -32,12 +29,6 @@ pub(crate) struct Run {
     pub(crate) writes: i64,
     /// What happened.
     pub(crate) trace: Vec<String>,
-}
-
-/// Runs `work` on one thread with virtual time. (k) A world that does not come to rest in a day is a failure.
-pub(crate) fn simulate<T>(work: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(BOUND, work).await.expect("the world does not come to rest") })
 }
 
 /// How the life of a process ended.
@@ -107,7 +98,7 @@ pub(crate) async fn projection(world: &World) -> Vec<String> {
 
 /// The same in a world of its own.
 pub(crate) fn undisturbed(scenario: &Scenario) -> Run {
-    simulate(async { undisturbed_in(&World::new(scenario).await).await })
+    simulate(scenario.name, async { undisturbed_in(&World::new(scenario).await).await })
 }
 
 /// The next processes, and the checks at the end.
@@ -185,7 +176,7 @@ pub(crate) fn awaits(scenario: &Scenario) -> u64 {
     for at in (0..polls).step_by(stride(scenario)) {
         points += 1;
         let what = format!("{}: killed at wait {at}", scenario.name);
-        simulate(async { killed_at(&World::new(scenario).await, at, &what).await });
+        simulate(&what, async { killed_at(&World::new(scenario).await, at, &what).await });
     }
     points
 }
@@ -201,7 +192,7 @@ pub(crate) fn writes(scenario: &Scenario) -> u64 {
         for at in (0..writes).step_by(stride(scenario)) {
             points += 1;
             let what = format!("{}: {fault:?} at write {at}", scenario.name);
-            simulate(async { struck_at(&World::new(scenario).await, fault, at, &what).await });
+            simulate(&what, async { struck_at(&World::new(scenario).await, fault, at, &what).await });
         }
     }
     points
@@ -213,7 +204,7 @@ pub(crate) fn zombies(scenario: &Scenario) -> u64 {
     let mut points = 0;
     for at in (0..polls).step_by(stride(scenario)) {
         let what = format!("{}: asleep at wait {at}", scenario.name);
-        let slept = simulate(async { asleep_at(&World::new(scenario).await, at, &what).await });
+        let slept = simulate(&what, async { asleep_at(&World::new(scenario).await, at, &what).await });
         points += u64::from(slept);
     }
     points
@@ -227,7 +218,7 @@ pub(crate) fn twice(scenario: &Scenario, every: usize) -> u64 {
     for first in (0..polls).step_by(every * stride(scenario)) {
         for second in (0..).step_by(stride(scenario)) {
             let what = format!("{}: killed at wait {first}, and the next one at {second}", scenario.name);
-            let reached = simulate(async {
+            let reached = simulate(&what, async {
                 let world = World::new(scenario).await;
                 live(world.node("first", Fault::DiesBefore, NEVER), first).await;
                 world.bury("first");

@@ -18,6 +18,7 @@ use hermes_store::{
 };
 use hermes_tools::{ReplaySafety, ToolRegistry};
 
+use crate::bound;
 use crate::family;
 use crate::model::{Failed, Hands, Model, Script, Summary, submission};
 use crate::parts::{Known, SimTool, Watcher, shown};
@@ -30,6 +31,10 @@ pub(crate) const UNREADABLE: &str = "unreadable";
 pub(crate) const HELD: &str = "held";
 /// How long an owner that is in the way holds a conversation.
 const HOLD_MS: u64 = 300_000;
+/// Newest lines of the trace that are shown of a world that broke a promise.
+const TOLD_MAX_LINES: usize = 60;
+/// How much of such a line is shown.
+const TOLD_MAX_BYTES: usize = 400;
 /// Children that work at once.
 const CHILDREN_MAX: usize = 3;
 
@@ -39,6 +44,7 @@ pub(crate) struct SimClock(tokio::time::Instant);
 
 impl SimClock {
     fn now(&self) -> i64 {
+        bound::step();
         START_MS + i64::try_from(self.0.elapsed().as_millis()).unwrap()
     }
 }
@@ -158,6 +164,17 @@ pub(crate) struct World {
     failed: Failed,
     /// Longest time that an answer takes, in milliseconds.
     pub(crate) slow_ms: u64,
+}
+
+impl Drop for World {
+    /// What happened last, when a promise was broken in it.
+    fn drop(&mut self) {
+        let Some(trace) = self.trace.lock().ok().filter(|_| std::thread::panicking()) else { return };
+        for line in &trace[trace.len().saturating_sub(TOLD_MAX_LINES)..] {
+            let end = line.floor_char_boundary(TOLD_MAX_BYTES);
+            eprintln!("| {}", &line[..end]);
+        }
+    }
 }
 
 /// The owner that a name stands for.

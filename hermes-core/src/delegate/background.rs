@@ -57,8 +57,8 @@ impl Children {
 struct AtWork<'e> {
     children: HashSet<ConversationId>,
     parents: HashSet<AdmissionId>,
-    /// Children that somebody else has, and when they are looked at again: a look that finds nothing to do is over at
-    /// once, and would be the next one's cause.
+    /// Children with which this engine could not get on, and when they are looked at again: a look that finds nothing to
+    /// do is over at once, and would be the next one's cause.
     resting: HashMap<ConversationId, i64>,
     running: FuturesUnordered<BoxFuture<'e, Done>>,
     /// The first look sees everything that earlier processes left.
@@ -66,7 +66,7 @@ struct AtWork<'e> {
 }
 
 enum Done {
-    /// Whether it is somebody else's now.
+    /// Whether it is left alone for a while.
     Child(ConversationId, bool),
     Parent(AdmissionId),
 }
@@ -129,9 +129,9 @@ impl Engine {
             tokio::select! {
                 biased;
                 Some(done) = work.running.next(), if !work.running.is_empty() => match done {
-                    Done::Child(child, is_others) => {
+                    Done::Child(child, rests) => {
                         work.children.remove(&child);
-                        if is_others {
+                        if rests {
                             let sweep = i64::try_from(WORK_SWEEP_MS).unwrap_or(i64::MAX);
                             work.resting.insert(child, inner.clock.now_ms().saturating_add(sweep));
                         }
@@ -173,8 +173,8 @@ impl Engine {
                 work.children.insert(child.id.clone());
                 work.running.push(Box::pin(async move {
                     let child = record.child.clone();
-                    let is_others = self.tend_child(record).await;
-                    Done::Child(child, is_others)
+                    let rests = self.tend_child(record).await;
+                    Done::Child(child, rests)
                 }));
             }
         }
@@ -216,7 +216,9 @@ impl Engine {
         Ok(matches!(status, AdmissionStatus::Queued | AdmissionStatus::Started))
     }
 
-    /// Runs a child and stores its end; true when somebody else has it. What fails is tried again with the next look.
+    /// Runs a child and stores its end. True when that could not be done now: somebody else has the child, maybe an owner
+    /// that died and is not known to be dead yet, or the store failed. It rests then; without a pause the next look would
+    /// do the same at once, for as long as that lasts.
     async fn tend_child(&self, record: DelegationRecord) -> bool {
         let inner = self.inner();
         let under = Under { parent: record.parent.clone(), turn: record.turn.clone(), delegation: record.id.clone() };
@@ -233,25 +235,31 @@ impl Engine {
         drop(shown);
         inner.close_tool_session(&record.child).await;
         let ended = match worked {
-            Ok(is_others) => self.end_delegation(&record.id).await.map(|_| is_others).map_err(EngineError::from),
+            Ok(rests) => {
+                let ended = self.end_delegation(&record.id).await;
+                ended.map(|(now, _)| rests || !now.state.is_over()).map_err(EngineError::from)
+            }
             Err(error) => Err(error),
         };
         ended.unwrap_or_else(|error| {
             tracing::warn!(code = error.code(), "a child in the background is gone on with later: {error}");
-            false
+            true
         })
     }
 
     /// A look at a child whose delegation is over. A task that was given up is closed, and nothing more is done of it;
     /// what came behind the task (somebody spoke to the child, or a child of its own has ended) is run like any input.
-    /// True when there was nothing to do here.
+    /// True when nothing can be done here now.
     async fn step_after_end(&self, record: &DelegationRecord) -> Result<bool, EngineError> {
         let signal = StopSignal::default();
         if self.inner().store.admission(&record.input).await?.receipt.status != AdmissionStatus::Terminal {
             signal.stop(Cause::Asked(Stopper::User), Interrupt::Hard);
         }
-        let progress = self.step(&record.child, signal).await?;
-        Ok(matches!(progress, Progress::Idle | Progress::Busy(_)))
+        Ok(match self.step(&record.child, signal).await? {
+            Progress::Ended(result) => result.reason.may_be_open(),
+            Progress::Again => false,
+            Progress::Idle | Progress::Busy(_) => true,
+        })
     }
 
     /// Brings results that wait to their parents, and runs the inputs that they became.

@@ -239,7 +239,13 @@ impl Desk {
                 Progress::Ended(result) if result.admission == *input => {
                     is_left_open = result.reason != EndReason::LeaseLost;
                 }
-                Progress::Ended(_) | Progress::Again => continue,
+                Progress::Ended(result) => {
+                    if result.reason.may_be_open() {
+                        inner.clock.sleep(WAIT_POLL_MS).await;
+                    }
+                    continue;
+                }
+                Progress::Again => continue,
                 Progress::Idle | Progress::Busy(_) => {}
             }
             let status = inner.store.admission(input).await?.receipt.status;

@@ -260,6 +260,7 @@ fn finish_word(finish: &Finish) -> &str {
     match finish {
         Finish::Stop => "stop",
         Finish::ToolCalls => "tool_calls",
+        Finish::MalformedCall => "malformed_call",
         Finish::Length => "length",
         Finish::ContentFilter => "content_filter",
         Finish::Pause => "pause",

@@ -24,6 +24,7 @@ use crate::recovery::Recovery;
 use crate::shown::Shown;
 use crate::trail::Trail;
 use crate::turn::compress::model_rows;
+use crate::turn::request::leave_sidecar_out;
 use crate::turn::{Ending, Turn, TurnTools};
 use crate::watchdog::Sign;
 
@@ -181,6 +182,9 @@ impl Turn<'_> {
         self.guard().view_changed();
         self.call_ids = rows.iter().flat_map(|row| row.calls.iter().map(|call| call.provider_id.clone())).collect();
         self.history = projection::messages(rows);
+        if self.sidecars_left_out {
+            self.history.iter_mut().for_each(leave_sidecar_out);
+        }
         Ok(())
     }
 

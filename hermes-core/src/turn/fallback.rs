@@ -84,6 +84,7 @@ impl Turn<'_> {
         self.max_output_tokens = settings.max_output_tokens;
         self.effort.clone_from(&settings.reasoning_effort);
         self.output_lowered = false;
+        self.sidecars_left_out = false;
         self.times_raised = 0;
         self.anchor = None;
         self.compressions = 0;

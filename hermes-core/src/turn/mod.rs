@@ -198,6 +198,8 @@ pub(crate) struct Turn<'e> {
     pub times_raised: u32,
     /// The provider has said how much output fits: the cap is not raised any more.
     pub output_lowered: bool,
+    /// The provider refused opaque state of earlier answers: those of before go out without it for the rest of the turn.
+    pub sidecars_left_out: bool,
     /// How much the model is asked to think.
     pub effort: Option<String>,
     pub usage: UsageTotals,

@@ -6,7 +6,7 @@
 //! A redirect cuts the attempt and the wait ([`super::redirect`]), and nothing else in here.
 
 use futures::StreamExt as _;
-use hermes_providers::{ChatRequest, Completion, Delta, ErrorClass, Finish, ProviderError};
+use hermes_providers::{ChatMessage, ChatRequest, Completion, Delta, ErrorClass, Finish, ProviderError};
 
 use crate::end::{EndReason, TurnError};
 use crate::event::EventKind;
@@ -84,6 +84,7 @@ impl Turn<'_> {
                 number,
                 max: attempts_max,
                 output_lowered,
+                has_sidecars: !self.sidecars_left_out && request.messages.iter().any(has_sidecar),
                 may_fall_back: self.may_fall_back(&error),
                 jitter_permille: self.jitter(number),
             };
@@ -113,6 +114,11 @@ impl Turn<'_> {
                     self.output_lowered = true;
                     self.max_output_tokens = Some(max_output_tokens);
                     request.max_output_tokens = Some(max_output_tokens);
+                }
+                Decision::WithoutSidecars => {
+                    tracing::info!(route = %error.route, "opaque state of earlier answers is refused; once more without it");
+                    self.sidecars_left_out = true;
+                    request.messages.iter_mut().for_each(leave_sidecar_out);
                 }
                 Decision::Retry { wait_ms } => {
                     if self.ends_before(wait_ms) {
@@ -281,6 +287,17 @@ impl Turn<'_> {
     /// A number from 0 to 1,000 that differs between turns and attempts, and is the same in a repeated simulation.
     pub(crate) fn jitter(&self, number: u32) -> u64 {
         retry::jitter(self.id.as_str(), number)
+    }
+}
+
+fn has_sidecar(message: &ChatMessage) -> bool {
+    matches!(message, ChatMessage::Assistant { sidecar: Some(_), .. })
+}
+
+/// The stored row keeps it; this turn goes on without.
+pub(crate) fn leave_sidecar_out(message: &mut ChatMessage) {
+    if let ChatMessage::Assistant { sidecar, .. } = message {
+        *sidecar = None;
     }
 }
 

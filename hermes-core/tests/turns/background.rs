@@ -262,3 +262,50 @@ async fn t64_the_result_of_a_child_whose_parent_was_closed_is_brought_to_it() {
         return;
     }
 }
+
+/// More writes than anybody needs for two children, with all waiting for an owner that is silent.
+const WRITES_MAX: i64 = 5_000;
+
+/// Ends when an engine has written too often. It is looked at whenever the work beside it goes on.
+async fn spins(store: &FaultStore) {
+    let look = |_: &mut std::task::Context<'_>| match store.writes() > WRITES_MAX {
+        true => std::task::Poll::Ready(()),
+        false => std::task::Poll::Pending,
+    };
+    std::future::poll_fn(look).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_process_holds_is_not_asked_for_without_a_pause() {
+    for at in 0.. {
+        let world = World::paused();
+        create(&world).await;
+        let family = || Family::new([background(json!({"tasks": [{"goal": "work one"}, {"goal": "say two"}]}))]);
+        let store = FaultStore::new(Arc::new(world.store.clone()), Fault::DiesAfter, at);
+        let first = engine(&world, "first", store.clone(), &family());
+        let died = tokio::select! {
+            _ = whole(&world, &first, 2) => false,
+            () = store.died() => true,
+        };
+        drop(first);
+        // Nobody can prove its death.
+        let store = FaultStore::new(Arc::new(world.store.clone()), Fault::DiesBefore, i64::MAX);
+        let second = engine(&world, "second", store.clone(), &family());
+        // A host works on what waits in its conversations, as also the result that the first one was at.
+        let drain = async {
+            loop {
+                second.drain(&conversation()).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = spins(&store) => panic!("died behind write {at}: it spins"),
+            reason = whole(&world, &second, 2) => assert_eq!(reason, Some(EndReason::Answered), "died behind write {at}"),
+            () = drain => {}
+        }
+        if !died {
+            return;
+        }
+    }
+}

@@ -33,7 +33,7 @@ enum CallKind {
     WrongType,
 }
 
-const CLASSES: [ErrorClass; 20] = [
+const CLASSES: [ErrorClass; 21] = [
     ErrorClass::Auth,
     ErrorClass::Billing,
     ErrorClass::RateLimit,
@@ -49,6 +49,7 @@ const CLASSES: [ErrorClass; 20] = [
     ErrorClass::ModelNotFound,
     ErrorClass::ContentPolicy,
     ErrorClass::BadRequest,
+    ErrorClass::SidecarRefused,
     ErrorClass::Blocked,
     ErrorClass::Certificate,
     ErrorClass::BadResponse,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hermes_core::testing::{Fault, FaultStore};
 use hermes_core::{EndReason, Engine, EngineSettings, EventKind, Interrupt, Stopper};
-use hermes_providers::{ChatMessage, Delta, ErrorClass, Finish, Script, Usage};
+use hermes_providers::{ChatMessage, ChatRequest, Delta, ErrorClass, Finish, Script, Sidecar, Usage};
 use hermes_store::{MessageKind, Role, View};
 
 use crate::support::{World, ask, calls, check_requests, error, model, short, streamed, submission};
@@ -363,4 +363,60 @@ async fn e51_text_before_a_call_that_is_asked_for_again_is_shown_once() {
         events.iter().filter(|e| matches!(&e.kind, EventKind::TextDelta { text } if text.contains("look"))).count();
     assert_eq!(deltas, 1);
     assert!(!events.iter().any(|e| matches!(e.kind, EventKind::TextRestarted)));
+}
+
+fn signed(id: &str) -> Script {
+    let sidecar = Sidecar { issuer: "me".into(), bytes: id.to_owned().into_bytes().into() };
+    calls(id).with_sidecar(sidecar)
+}
+
+/// The opaque state of each answer in the request.
+fn sidecars(request: &ChatRequest) -> Vec<Option<String>> {
+    let of = |message: &ChatMessage| match message {
+        ChatMessage::Assistant { sidecar, .. } => {
+            Some(sidecar.as_ref().map(|sidecar| String::from_utf8_lossy(&sidecar.bytes).into_owned()))
+        }
+        _ => None,
+    };
+    request.messages.iter().filter_map(of).collect()
+}
+
+#[tokio::test]
+async fn b26_refused_opaque_state_is_left_out_once_and_a_second_refusal_ends_the_turn() {
+    let refused = || Script::error(error(ErrorClass::SidecarRefused));
+    let world = World::new();
+    let model = model([signed("a"), refused(), signed("b"), Script::text("done"), Script::text("next")]);
+    let engine = world.engine("e", model.clone());
+    let first = ask(&engine, None, "go").await;
+    assert_eq!((first.reason, first.answer.as_str()), (EndReason::Answered, "done"));
+    let (a, b) = (Some("a".to_owned()), Some("b".to_owned()));
+    let sent: Vec<_> = model.requests().iter().map(sidecars).collect();
+    // What is made afterwards is kept, and so are the stored rows.
+    assert_eq!(sent, [vec![], vec![a.clone()], vec![None], vec![None, b.clone()]]);
+    ask(&engine, Some(&first.conversation), "more").await;
+    assert_eq!(sidecars(&model.requests()[4]), [a, b, None]);
+
+    let model = crate::support::model([signed("a"), refused(), refused(), Script::text("never asked")]);
+    let engine = World::new().engine("e", model.clone());
+    let second = ask(&engine, None, "go").await;
+    assert_eq!((second.reason, model.requests().len(), model.left()), (EndReason::RequestRefused, 3, 1));
+    // Nothing to leave out, nothing to send again.
+    let model = crate::support::model([refused(), Script::text("never asked")]);
+    let engine = World::new().engine("e", model.clone());
+    assert_eq!((ask(&engine, None, "go").await.reason, model.left()), (EndReason::RequestRefused, 1));
+}
+
+#[tokio::test]
+async fn b31_a_malformed_call_is_asked_for_once_more_and_then_an_error() {
+    let malformed = |text: &str| Script::text(text).with_finish(Finish::MalformedCall);
+    for (text, answer) in [("", ""), ("I will call it.", "I will call it.")] {
+        let model = model([malformed(text), malformed(text), Script::text("never asked")]);
+        let engine = World::new().engine("e", model.clone());
+        let result = ask(&engine, None, "go").await;
+        assert_eq!((result.reason, model.left(), result.answer.as_str()), (EndReason::InvalidCalls, 1, answer));
+        assert!(result.error.is_some());
+    }
+    let model = model([malformed(""), Script::text("fine")]);
+    let engine = World::new().engine("e", model.clone());
+    assert_eq!(ask(&engine, None, "go").await.reason, EndReason::Answered);
 }

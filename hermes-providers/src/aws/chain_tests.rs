@@ -120,12 +120,12 @@ fn variables_are_read_through_what_the_caller_gives() {
             _ => return None,
         })
     };
-    let sources = AwsSources::from_variables(&variable, Some(Path::new("/home/x")));
+    let sources = AwsSources::from_variables(&variable, Some(Path::new("/somebody")));
     let keys = sources.keys.clone().unwrap();
     assert_eq!((keys.access_key_id.as_str(), keys.session_token.is_none()), ("AK", true));
     assert_eq!(sources.region.as_deref(), Some("eu-north-1"));
     assert_eq!(sources.config_file.as_deref(), Some(Path::new("/elsewhere")));
-    assert_eq!(sources.credentials_file.as_deref(), Some(Path::new("/home/x/.aws/credentials")));
+    assert_eq!(sources.credentials_file.as_deref(), Some(Path::new("/somebody/.aws/credentials")));
     let shown = format!("{sources:?} {keys:?} {:?}", AwsCredentials::new(sources.clone()));
     assert!(!shown.contains("marked"), "{shown}");
     assert_eq!(AwsSources::from_variables(&|_| None, None).credentials_file, None);

@@ -28,7 +28,8 @@ fn domain(region: &str) -> &'static str {
 }
 
 /// The address of the models' runtime in a region.
-pub(crate) fn runtime_url(region: &str) -> String {
+#[must_use]
+pub fn runtime_url(region: &str) -> String {
     format!("https://bedrock-runtime.{region}.{}", domain(region))
 }
 

@@ -109,7 +109,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
 
 fn tokens(entry: &Value, places: &[&str]) -> Option<u64> {
     let plausible = |place: &&str| entry.pointer(place)?.as_u64().filter(|tokens| PLAUSIBLE_TOKENS.contains(tokens));
-    places.iter().find_map(|place| plausible(&place))
+    places.iter().find_map(plausible)
 }
 
 fn inputs(entry: &Value) -> Option<Vec<Modality>> {

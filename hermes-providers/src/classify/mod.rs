@@ -132,7 +132,9 @@ impl Found<'_> {
 
     /// 400 and 422.
     fn refused(&self) -> ErrorClass {
-        if self.says(tables::CONTENT_POLICY) {
+        if self.says(tables::SIDECAR) {
+            ErrorClass::SidecarRefused
+        } else if self.says(tables::CONTENT_POLICY) {
             ErrorClass::ContentPolicy
         } else if self.says(tables::OUT_OF_MEMORY) {
             ErrorClass::Overloaded

@@ -3,7 +3,7 @@
 use crate::error::ErrorClass::{
     self, Auth, BadRequest, BadResponse, Billing, Blocked, Certificate, Configuration, ContentPolicy, ContextOverflow,
     EmptyResponse, Incomplete, Limit, ModelNotFound, OutputCap, Overloaded, PayloadTooLarge, RateLimit, ServerError,
-    Timeout, Unresponsive, UpstreamRateLimit,
+    SidecarRefused, Timeout, Unresponsive, UpstreamRateLimit,
 };
 
 /// Structured codes and types, lower case. Vague ones (`invalid_request_error`, `api_error`) are missing on purpose.
@@ -37,10 +37,6 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("upstream_unavailable", Overloaded),
     ("service_unavailable", Overloaded),
     ("unavailable_error", Overloaded),
-    ("modelnotreadyexception", Overloaded),
-    ("modelstreamerrorexception", ServerError),
-    ("modelerrorexception", ServerError),
-    ("modeltimeoutexception", Timeout),
     ("context_length_exceeded", ContextOverflow),
     ("exceed_context_size_error", ContextOverflow),
     ("max_tokens_exceeded", ContextOverflow),
@@ -61,7 +57,6 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("permission_denied", Auth),
     ("unauthorized", Auth),
     ("unauthenticated", Auth),
-    ("accessdeniedexception", Auth),
     ("unrecognizedclientexception", Auth),
     ("expiredtokenexception", Auth),
     ("invalidsignatureexception", Auth),
@@ -81,6 +76,7 @@ const CODES: &[(&str, ErrorClass)] = &[
     ("modeltimeoutexception", Timeout),
     ("deadline_exceeded", Timeout),
     ("timeout_error", Timeout),
+    ("invalid_encrypted_content", SidecarRefused),
     ("timeout", Timeout),
     ("request_timeout", Timeout),
 ];
@@ -226,6 +222,7 @@ const MODEL: &[&str] = &[
     "invalid model name",
     "invalid model id",
     "the provided model identifier is invalid",
+    "with on-demand throughput",
     "not a chat model",
     "is not found for api version",
     "model is not supported when using",
@@ -235,6 +232,7 @@ const GONE: &[&str] = &[
     "does not exist",
     "doesn't exist",
     "do not have access",
+    "don't have access",
     "does not have access",
     "has been deprecated",
     "has been decommissioned",
@@ -247,6 +245,19 @@ pub(super) fn lacks_model(words: &str) -> bool {
 
 /// A wrong key that is not answered with 401.
 pub(super) const BAD_KEY: &[&str] = &["api key not valid", "invalid api key", "incorrect api key"];
+/// Opaque state that the provider does not take back, in the words of Anthropic, Google and OpenAI.
+pub(super) const SIDECAR: &[&str] = &[
+    "invalid `signature` in `thinking` block",
+    "invalid signature in thinking block",
+    "blocks in the latest assistant message cannot be modified",
+    "must start with a thinking block",
+    "thought signature is not valid",
+    "thought_signature is not valid",
+    "missing a thought_signature",
+    "missing a `thought_signature`",
+    "encrypted content could not be verified",
+    "encrypted content could not be decrypted",
+];
 /// Pages of firewalls.
 pub(super) const FIREWALL: &[&str] = &[
     "cdn-cgi/challenge-platform",
@@ -285,6 +296,7 @@ pub(crate) fn advice(class: ErrorClass) -> &'static str {
         ModelNotFound => "Check the model's name; `hermes model` lists what there is",
         ContentPolicy => "The provider refuses this content; say it differently or choose another provider",
         BadRequest => "The provider does not accept the request; another model may, and a report of this is welcome",
+        SidecarRefused => "Start a new session if this stays; the provider does not take its own earlier thinking back",
         Blocked => "A firewall or a policy in between refuses the request; the key is not at fault",
         Certificate => {
             "The server's certificate cannot be verified; check the clock, the address and a proxy in between"

@@ -86,6 +86,17 @@ fn answers_have_the_class_that_says_what_to_do() {
         ),
         (403, r#"{"error":{"code":"unsupported_country_region_territory","message":"x"}}"#, Blocked),
         (403, r#"{"__type":"com.amazon.coral#AccessDeniedException","Message":"x"}"#, Auth),
+        (
+            400,
+            r#"{"error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block"}}"#,
+            SidecarRefused,
+        ),
+        (
+            400,
+            r#"[{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"Thought signature is not valid"}}]"#,
+            SidecarRefused,
+        ),
+        (400, r#"{"error":{"code":"invalid_encrypted_content","message":"x"}}"#, SidecarRefused),
         (400, "", BadRequest),
         (400, r#"{"error":{"message":"Invalid value for max_tokens"}}"#, BadRequest),
         (400, r#"{"error":{"message":"API key not valid. Please pass a valid API key."}}"#, Auth),

@@ -79,3 +79,48 @@ pub(super) fn authorize(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profiles;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn secret(region: &str) -> Secret {
+        Secret::Aws {
+            access_key_id: "AKIDEXAMPLE".into(),
+            secret_access_key: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into(),
+            session_token: Some("tok/en==".into()),
+            region: region.into(),
+        }
+    }
+
+    fn signed(url: &str, region: &str) -> String {
+        let profile = Profiles::bundled().unwrap().get("bedrock").unwrap().clone();
+        let url = Url::parse(url).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("accept", HeaderValue::from_static("text/plain"));
+        let now = UNIX_EPOCH + Duration::from_secs(1_735_787_045);
+        let covered = Covered { method: "POST", url: &url, body: br#"{"messages":[]}"#, now };
+        authorize(&profile, &secret(region), &mut headers, covered).unwrap();
+        assert!(headers["authorization"].is_sensitive() && headers["x-amz-security-token"].is_sensitive());
+        assert_eq!(headers["x-amz-date"], "20250102T030405Z");
+        headers["authorization"].to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn sigv4_a_request_is_signed_as_awss_own_library_signs_it() {
+        // What botocore 1.44.8 makes of the same request.
+        let expect = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20250102/eu-west-1/bedrock/aws4_request, \
+            SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, \
+            Signature=fafc0eee13794c42edfd09ff568ebb9526544da8c10ef15c26f393dc983a576c";
+        let host = "https://bedrock-runtime.eu-west-1.amazonaws.com";
+        let arn = "arn%3Aaws%3Abedrock%3Aeu-west-1%3A123456789012%3Aapplication-inference-profile%2Fabc";
+        let url = format!("{host}/model/{arn}/converse-stream");
+        assert_eq!(signed(&url, "eu-west-1"), expect);
+        assert_eq!(signed(&url, "us-east-1"), expect, "the address says where it is");
+        let elsewhere = signed("http://127.0.0.1:8080/model/x/converse", "ap-south-1");
+        assert!(elsewhere.contains("/ap-south-1/bedrock/"), "{elsewhere}");
+    }
+}

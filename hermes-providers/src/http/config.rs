@@ -122,6 +122,8 @@ pub struct HttpModelConfig {
     pub max_output_tokens: Option<u64>,
     /// The way to servers, shared by all models of a process; `None`: one of its own.
     pub transport: Option<Transport>,
+    /// False for a model that cannot see, when that is known: pictures become words. `None`: as the profile says.
+    pub sees_images: Option<bool>,
     /// Largest response in bytes.
     pub max_response_bytes: usize,
 }
@@ -140,6 +142,7 @@ impl HttpModelConfig {
             context_window: None,
             max_output_tokens: None,
             transport: None,
+            sees_images: None,
             max_response_bytes: MAX_RESPONSE_BYTES,
         }
     }

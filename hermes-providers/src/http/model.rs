@@ -92,7 +92,7 @@ impl HttpChatModel {
             wire: WireOptions {
                 issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
-                quirks: wire_quirks(&profile, config.max_output_tokens),
+                quirks: wire_quirks(&profile, config.max_output_tokens, config.sees_images),
             },
             route: format!("{}/{}", profile.id, config.model),
             aggregator: profile.quirks.aggregator,
@@ -440,9 +440,10 @@ fn fixed(
 }
 
 /// The profile's, and what the configuration knows better.
-fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>) -> crate::profile::Quirks {
+fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>, sees_images: Option<bool>) -> crate::profile::Quirks {
     let mut quirks = profile.quirks.clone();
     quirks.messages.max_output_tokens = max_output_tokens;
+    quirks.is_blind = sees_images == Some(false);
     quirks
 }
 

@@ -9,6 +9,7 @@ mod body;
 pub mod chat_completions;
 mod context;
 pub mod gemini;
+mod images;
 mod names;
 mod repair;
 mod writer;
@@ -91,6 +92,7 @@ pub trait Decoder: Send + fmt::Debug {
 /// # Errors
 /// Class `BadRequest` for what this wire cannot carry.
 pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Result<Encoded, ProviderError> {
+    let request = &*images::readable(mode, request, options);
     match mode {
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
         ApiMode::Gemini => Ok(gemini::encode(request, options)),

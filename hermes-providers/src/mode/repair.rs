@@ -1,8 +1,8 @@
 //! What requests to one model must do without, learned from its refusals. Pure: the same repairs give the same bytes.
 //!
 //! A repair holds for the model and not for one request, so that the body of a request stays a prefix of the next one
-//! (I18): it changes once, when the refusal comes. State and pictures are refused one by one and not as such: what was in
-//! the refused request is left out from then on, what comes later is sent.
+//! (I18): it changes once, when the refusal comes. Pictures are refused one by one and not as such: what was in the
+//! refused request is left out from then on, what comes later is sent.
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
@@ -35,7 +35,7 @@ const NEEDED: &[&str] = &[
 const MAX_DEPTH: usize = 2;
 /// Most fields that are left out.
 const MAX_FIELDS: usize = 32;
-/// Most parts (state, pictures) that are remembered as refused.
+/// Most pictures that are remembered as refused.
 const MAX_REFUSED: usize = 4096;
 /// What stands where a picture was.
 const NO_IMAGE: &str = "[a picture was here that the provider does not accept]";
@@ -64,10 +64,6 @@ impl Repairs {
         match remedy {
             Remedy::DropField(name) => new.field(name, None),
             Remedy::RenameField { from, to } => new.field(from, Some(to.clone())),
-            Remedy::DropReasoning => new.refused.extend(request.messages.iter().filter_map(|message| match message {
-                ChatMessage::Assistant { sidecar: Some(sidecar), .. } => Some(mark(&sidecar.bytes)),
-                _ => None,
-            })),
             Remedy::DropImages => {
                 new.refused.extend(request.messages.iter().flat_map(images).map(|image| mark(&image.data)))
             }
@@ -114,11 +110,7 @@ impl Repairs {
         match message {
             ChatMessage::User { text, images } => self.images(text, images, false),
             ChatMessage::Tool { content, images, .. } => self.images(content, images, self.no_tool_images),
-            ChatMessage::Assistant { sidecar, .. } => {
-                if sidecar.as_ref().is_some_and(|sidecar| self.refused.has(mark(&sidecar.bytes))) {
-                    *sidecar = None;
-                }
-            }
+            ChatMessage::Assistant { .. } => {}
         }
     }
 
@@ -260,7 +252,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// Marks of parts that were refused; the oldest are forgotten first.
+/// Marks of pictures that were refused; the oldest are forgotten first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Refused {
     marks: HashSet<u64>,

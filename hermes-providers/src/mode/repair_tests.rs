@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::chat::{Sidecar, ToolSchema};
+use crate::chat::ToolSchema;
 
 fn request(messages: Vec<ChatMessage>) -> ChatRequest {
     ChatRequest {
@@ -21,9 +21,8 @@ fn request(messages: Vec<ChatMessage>) -> ChatRequest {
     }
 }
 
-fn thought(bytes: &'static [u8]) -> ChatMessage {
-    let sidecar = Some(Sidecar { issuer: "i".into(), bytes: Bytes::from_static(bytes) });
-    ChatMessage::Assistant { text: "t".into(), reasoning: None, sidecar, calls: Vec::new() }
+fn answer() -> ChatMessage {
+    ChatMessage::Assistant { text: "t".into(), reasoning: None, sidecar: None, calls: Vec::new() }
 }
 
 fn image(data: &'static [u8]) -> Image {
@@ -71,24 +70,6 @@ fn what_a_request_is_about_is_never_left_out() {
 }
 
 #[test]
-fn b26_refused_state_is_left_out_and_later_state_is_sent() {
-    let old = request(vec![thought(b"old"), ChatMessage::user("x")]);
-    let repairs = learned(&[Remedy::DropReasoning], &old);
-    let new = request(vec![thought(b"old"), ChatMessage::user("x"), thought(b"new")]);
-    let sidecars: Vec<bool> = repairs
-        .request(&new)
-        .messages
-        .iter()
-        .filter_map(|message| match message {
-            ChatMessage::Assistant { sidecar, .. } => Some(sidecar.is_some()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(sidecars, [false, true]);
-    assert_eq!(repairs.with(&Remedy::DropReasoning, &old), None, "nothing new");
-}
-
-#[test]
 fn pictures_become_words() {
     let user = |images| ChatMessage::User { text: "look".into(), images };
     let old = request(vec![user(vec![image(b"bad")])]);
@@ -132,8 +113,7 @@ fn schemas_lose_what_a_grammar_cannot_hold() {
 
 #[test]
 fn neighbours_of_one_role_become_one_message() {
-    let mut asked =
-        request(vec![ChatMessage::user("a"), ChatMessage::user("b"), thought(b"s"), ChatMessage::user("c")]);
+    let mut asked = request(vec![ChatMessage::user("a"), ChatMessage::user("b"), answer(), ChatMessage::user("c")]);
     asked.cache_ends = vec![1, 3];
     let merged = learned(&[Remedy::MergeRoles], &asked).request(&asked).into_owned();
     assert_eq!(merged.messages.len(), 3);

@@ -19,7 +19,7 @@ pub enum ApiMode {
 
 impl ApiMode {
     /// Every wire, for tests that hold for all of them.
-    pub const ALL: &[Self] = &[Self::ChatCompletions, Self::AnthropicMessages, Self::Gemini];
+    pub const ALL: &[Self] = &[Self::ChatCompletions, Self::AnthropicMessages, Self::BedrockConverse, Self::Gemini];
 
     /// The name that profiles and [`ModelInfo`](crate::ModelInfo) use.
     #[must_use]

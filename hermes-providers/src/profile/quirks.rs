@@ -109,6 +109,11 @@ pub struct Quirks {
     pub system_role: SystemRole,
     /// Models (beginnings of the name) that refuse a temperature.
     pub no_temperature_models: Vec<String>,
+    /// Models (beginnings of the name; an empty one means every model) that cannot see: pictures become words.
+    pub blind_models: Vec<String>,
+    /// Whether this model cannot see, by the configuration or the catalogue. Not of a profile.
+    #[serde(skip)]
+    pub is_blind: bool,
     /// Whether `prompt_cache_key` may be sent.
     pub prompt_cache_key: bool,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
@@ -135,6 +140,8 @@ impl Default for Quirks {
             tool_ids: ToolIds::default(),
             system_role: SystemRole::default(),
             no_temperature_models: Vec::new(),
+            blind_models: Vec::new(),
+            is_blind: false,
             prompt_cache_key: false,
             aggregator: false,
             messages: MessagesQuirks::default(),

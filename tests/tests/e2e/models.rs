@@ -3,6 +3,7 @@
 use hermes_tests::home::Home;
 use hermes_tests::server::ModelServer;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 async fn shown(home: &Home, args: &[&str]) -> Value {
     let run = home.run(args).await.unwrap();
@@ -71,6 +72,40 @@ async fn a_provider_s_list_is_asked_for_once_and_kept() {
     assert_eq!(run.code, Some(1), "the server is gone: {run:?}");
     let again = shown(&home, &["model", "search", "fake-model", "--json"]).await;
     assert_eq!(again["total"], 1, "what was known stays");
+}
+
+/// A server that says of itself what llama.cpp's says, for as long as it is held.
+fn llama(window: u64) -> (String, tokio::task::JoinHandle<()>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let task = tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut head = vec![0; 4096];
+            let read = socket.read(&mut head).await.unwrap_or(0);
+            let body = match String::from_utf8_lossy(&head[..read]).split(' ').nth(1) {
+                Some("/v1/models") => json!({"data": [{"id": "smol", "owned_by": "llamacpp"}]}),
+                _ => json!({"default_generation_settings": {"n_ctx": window}, "modalities": {"vision": true}}),
+            };
+            let body = body.to_string();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    (base_url, task)
+}
+
+#[tokio::test]
+async fn a_local_server_is_asked_what_its_window_really_is() {
+    let (base_url, task) = llama(4096);
+    let home = Home::empty().unwrap();
+    home.configure(&format!("model: {{provider: llamacpp, base_url: \"{base_url}\", default: smol}}\n")).unwrap();
+    let known = shown(&home, &["model", "show", "--json"]).await["known"].clone();
+    assert_eq!(known["context_window"], json!({"value": 4096, "source": "provider"}));
+    assert_eq!((&known["inputs"]["value"], &known["local"]), (&json!(["text", "image"]), &json!(true)));
+    task.abort();
 }
 
 /// What `sessions show` says of the only session of a home.

@@ -6,8 +6,7 @@
 //! | `tool_use` | [`Finish::ToolCalls`] |
 //! | `max_tokens`, `model_context_window_exceeded` | [`Finish::Length`] |
 //! | `guardrail_intervened`, `content_filtered` | [`Finish::ContentFilter`] |
-//! | `malformed_tool_use` without a call | [`Finish::ToolCalls`] without calls: announced and not made, so it is asked again |
-//! | `malformed_tool_use` beside calls | [`Finish::Other`]; no call is whole |
+//! | `malformed_tool_use` | [`Finish::MalformedCall`], asked once more; no call beside it is whole |
 //! | `malformed_model_output` | an error of class `BadResponse` |
 //! | anything else | [`Finish::Other`] |
 
@@ -42,8 +41,8 @@ enum Body {
     Unknown,
     Frames(FrameDecoder),
     Json(Vec<u8>),
-    /// A web page or other text.
-    Text(Vec<u8>),
+    /// A web page or other text: its beginning, and how many bytes there were.
+    Text(Vec<u8>, usize),
 }
 
 /// Decodes one answer.
@@ -66,7 +65,7 @@ impl Decoder for ConverseDecoder {
                 b'{' | b'[' | b' ' | b'\r' | b'\n' | b'\t' => Body::Json(Vec::new()),
                 // The length of a frame has 24 bits.
                 0 | 1 => Body::Frames(FrameDecoder::default()),
-                _ => Body::Text(Vec::new()),
+                _ => Body::Text(Vec::new(), 0),
             };
         }
         match &mut self.body {
@@ -78,17 +77,16 @@ impl Decoder for ConverseDecoder {
                 result
             }
             Body::Json(body) => {
-                if body.len() + bytes.len() > MAX_BODY_BYTES {
-                    let what = format!("the answer is larger than {MAX_BODY_BYTES} bytes");
-                    return Err(self.context.error(ErrorClass::Limit, &what));
-                }
+                let size = body.len() + bytes.len();
                 body.extend_from_slice(bytes);
-                Ok(())
+                self.bounded(size)
             }
-            Body::Text(body) => {
+            Body::Text(body, size) => {
                 let room = MAX_QUOTE_BYTES.saturating_sub(body.len());
                 body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                Ok(())
+                *size += bytes.len();
+                let size = *size;
+                self.bounded(size)
             }
         }
     }
@@ -102,7 +100,7 @@ impl Decoder for ConverseDecoder {
             Body::Unknown => {}
             Body::Frames(frames) => is_cut |= frames.has_rest(),
             Body::Json(body) => self.whole_body(&body, out)?,
-            Body::Text(body) => {
+            Body::Text(body, _) => {
                 let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
                 return Err(self.context.error(ErrorClass::BadResponse, &format!("the answer is no stream: {said}")));
             }
@@ -136,6 +134,14 @@ impl ConverseDecoder {
             reason: None,
             done: false,
         }
+    }
+
+    /// Refuses a body that is no stream and goes on and on.
+    fn bounded(&self, size: usize) -> Result<(), ProviderError> {
+        if size <= MAX_BODY_BYTES {
+            return Ok(());
+        }
+        Err(self.context.error(ErrorClass::Limit, &format!("the answer is larger than {MAX_BODY_BYTES} bytes")))
     }
 
     fn frames(&mut self, frames: &mut FrameDecoder, bytes: &[u8], out: &mut Vec<Delta>) -> Result<(), ProviderError> {
@@ -251,8 +257,8 @@ impl ConverseDecoder {
     fn whole_block(&mut self, raw: &RawValue, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let content: Content<'_> = read(Some(raw));
         let index = i64::try_from(self.blocks.len()).unwrap_or(i64::MAX);
-        if content.tool_use.is_some() {
-            let call: ToolUse<'_> = read(content.tool_use);
+        let call: ToolUse<'_> = read(content.tool_use);
+        if content.tool_use.is_some() && !call.is_servers() {
             self.call(index, &call, out)?;
             if let Some(input) = call.input {
                 self.input(Some(index), input.get(), out)?;
@@ -277,6 +283,9 @@ impl ConverseDecoder {
     }
 
     fn call(&mut self, index: i64, call: &ToolUse<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        if call.is_servers() {
+            return self.add(Block::new(index, Held::Servers));
+        }
         let Some(name) = call.name.and_then(string).filter(|name| !name.is_empty()) else {
             return Err(self.context.error(ErrorClass::BadResponse, "the answer holds a tool call without a name"));
         };
@@ -370,8 +379,16 @@ impl ConverseDecoder {
             return Ok(());
         }
         let at = self.block(index)?;
-        let Held::Call { at: call, .. } = self.blocks[at].held else {
-            return Err(self.context.error(ErrorClass::BadResponse, "the answer holds input of an unknown tool call"));
+        let call = match self.blocks[at].held {
+            Held::Call { at: call, .. } => call,
+            Held::Servers => {
+                self.answer.progress += 1;
+                return Ok(());
+            }
+            _ => {
+                let what = "the answer holds input of an unknown tool call";
+                return Err(self.context.error(ErrorClass::BadResponse, what));
+            }
         };
         self.blocks[at].has_input = true;
         self.answer.arguments(&self.context, call, text, out);
@@ -420,7 +437,7 @@ impl ConverseDecoder {
             "tool_use" => Finish::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => Finish::Length,
             "guardrail_intervened" | "content_filtered" => Finish::ContentFilter,
-            "malformed_tool_use" if !self.answer.has_calls() => Finish::ToolCalls,
+            "malformed_tool_use" => Finish::MalformedCall,
             "malformed_model_output" => {
                 let mut error = self.context.error(ErrorClass::BadResponse, "the model's answer was malformed");
                 error.code = Some(word.to_owned());

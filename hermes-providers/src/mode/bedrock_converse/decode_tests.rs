@@ -91,7 +91,7 @@ fn b28_b29_every_reason_to_stop_has_its_own_meaning() {
         ("model_context_window_exceeded", Finish::Length),
         ("guardrail_intervened", Finish::ContentFilter),
         ("content_filtered", Finish::ContentFilter),
-        ("malformed_tool_use", Finish::ToolCalls),
+        ("malformed_tool_use", Finish::MalformedCall),
         ("something_new", Finish::Other("something_new".into())),
     ] {
         let done = all_cuts(&[start(), text(0, "hé"), text(0, "→"), stop(0), end(reason), metadata()]).unwrap();
@@ -175,7 +175,7 @@ fn b29_a_call_that_is_malformed_or_cut_is_never_run() {
         let done = all_cuts(&[&[start(), call(0, "a", "read")], frames, &[end(reason), metadata()]].concat()).unwrap();
         (done.finish, done.calls[0].whole)
     };
-    let malformed = Finish::Other("malformed_tool_use".into());
+    let malformed = Finish::MalformedCall;
     assert_eq!(run("malformed_tool_use", &[input(0, "{}"), stop(0)]), (malformed, false));
     assert_eq!(run("max_tokens", &[input(0, "{\"path\":\"a"), stop(0)]), (Finish::Length, false));
     assert_eq!(run("max_tokens", &[stop(0)]), (Finish::Length, false));
@@ -184,6 +184,30 @@ fn b29_a_call_that_is_malformed_or_cut_is_never_run() {
     assert_eq!(lost.class, ErrorClass::BadResponse);
     let nameless = event("contentBlockStart", r#"{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"a"}}}"#);
     assert_eq!(all_cuts(&[start(), nameless]).unwrap_err().class, ErrorClass::BadResponse);
+}
+
+#[test]
+fn a_tool_that_the_provider_runs_itself_is_no_call_of_ours() {
+    let start_of =
+        r#"{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}}"#;
+    let result = r#"{"contentBlockIndex":1,"start":{"toolResult":{"toolUseId":"s","type":"x"}}}"#;
+    let frames = [
+        start(),
+        event("contentBlockStart", start_of),
+        input(0, "{\"q\":1}"),
+        stop(0),
+        event("contentBlockStart", result),
+        event("contentBlockDelta", r#"{"contentBlockIndex":1,"delta":{"toolResult":[{"text":"found"}]}}"#),
+        stop(1),
+        text(2, "Found."),
+        stop(2),
+        end("end_turn"),
+    ];
+    let done = all_cuts(&frames).unwrap();
+    assert_eq!((done.text.as_str(), done.calls.len(), done.finish, done.sidecar), ("Found.", 0, Finish::Stop, None));
+    let whole = r#"{"output":{"message":{"content":[{"toolUse":{"toolUseId":"s","name":"n","input":{},"type":"server_tool_use"}},{"text":"x"}]}},"stopReason":"end_turn"}"#;
+    let done = all_cuts(&[whole.as_bytes().to_vec()]).unwrap();
+    assert!(done.calls.is_empty() && done.sidecar.is_some());
 }
 
 #[test]

@@ -217,11 +217,9 @@ impl Document<'_> {
     /// Everything before the history. Each member ends in a comma.
     fn head(&mut self, request: &ChatRequest, options: &WireOptions, rule: Option<&ConverseRule>, turns: &[Turn<'_>]) {
         let quirks = &options.quirks;
-        // The configuration's cap is one for all wires that need one.
-        let most = request
-            .max_output_tokens
-            .or(quirks.messages.max_output_tokens)
-            .or(rule.and_then(|rule| rule.max_output_tokens));
+        // What the model can do is for all wires; here it is reserved, so the rule's smaller cap counts.
+        let usual = [quirks.messages.max_output_tokens, rule.and_then(|rule| rule.max_output_tokens)];
+        let most = request.max_output_tokens.or_else(|| usual.into_iter().flatten().min());
         let wanted = request.reasoning_effort.as_deref().zip(rule);
         let mut thinking = wanted.map_or(Thinking::Absent, |(wanted, rule)| rule.thinking(wanted, most));
         if matches!(thinking, Thinking::Budget(_)) && calls_unthought(turns) {
@@ -244,6 +242,15 @@ impl Document<'_> {
             self.out.raw(",");
         }
         self.fields(thinking, rule);
+        if let Some(guardrail) = &quirks.converse.guardrail {
+            let mut config = json!({"guardrailIdentifier": guardrail.id, "guardrailVersion": guardrail.version});
+            if guardrail.shows_early && request.stream {
+                config["streamProcessingMode"] = json!("async");
+            }
+            self.out.raw("\"guardrailConfig\":");
+            self.out.json(&config);
+            self.out.raw(",");
+        }
         let marked = !request.cache_ends.is_empty() && rule.is_some_and(|rule| rule.caches);
         self.tools(request, turns, marked && rule.is_some_and(|rule| rule.caches_tools));
         if !request.system.trim_ascii().is_empty() {

@@ -220,6 +220,23 @@ fn calls_in_the_history_bring_their_tools_when_none_is_offered() {
 }
 
 #[test]
+fn a_guardrail_of_the_profile_goes_with_every_request() {
+    let mut options = options(CLAUDE);
+    let text = "guardrail = {id = 'g1', version = '2', shows_early = true}";
+    options.quirks.converse.guardrail =
+        toml::from_str::<crate::mode::bedrock_converse::ConverseQuirks>(text).unwrap().guardrail;
+    let mut request = request(vec![ChatMessage::user("x")]);
+    let mut sent = |stream| {
+        request.stream = stream;
+        let body: Value = serde_json::from_slice(&encode(&request, &options).body).unwrap();
+        body["guardrailConfig"].clone()
+    };
+    let whole = json!({"guardrailIdentifier": "g1", "guardrailVersion": "2"});
+    assert_eq!(sent(false), whole);
+    assert_eq!(sent(true)["streamProcessingMode"], "async");
+}
+
+#[test]
 fn a_history_that_begins_with_an_answer_is_opened() {
     let body = body(&request(vec![assistant("a", &[]), ChatMessage::user("b")]), CLAUDE);
     assert_eq!(body["messages"][0], json!({"role": "user", "content": [{"text": EARLIER}]}));

@@ -28,4 +28,4 @@ mod rules;
 pub use decode::ConverseDecoder;
 pub use encode::{MAX_CACHE_MARKS, encode};
 pub use frame::{MAX_FRAME_BYTES, MAX_FRAME_HEADER_BYTES};
-pub use rules::{ConverseQuirks, ConverseRule, ConverseThinking};
+pub use rules::{ConverseQuirks, ConverseRule, ConverseThinking, Guardrail};

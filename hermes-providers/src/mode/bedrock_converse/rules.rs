@@ -55,6 +55,21 @@ pub struct ConverseRule {
 pub struct ConverseQuirks {
     /// What the models accept; the first rule that names a model counts.
     pub rules: Vec<ConverseRule>,
+    /// The guardrail that looks at every request and answer, for accounts that must have one.
+    pub guardrail: Option<Guardrail>,
+}
+
+/// A guardrail of the account (`guardrailConfig`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Guardrail {
+    /// Its id or ARN.
+    pub id: String,
+    /// Its version: a number, or `DRAFT`.
+    pub version: String,
+    /// Whether text streams before it was looked at (`async`); the answer may then be withheld in its middle.
+    #[serde(default)]
+    pub shows_early: bool,
 }
 
 /// What is sent about thinking.

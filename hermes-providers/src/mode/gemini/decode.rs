@@ -7,9 +7,8 @@
 //! | `STOP` | [`Finish::Stop`], with calls [`Finish::ToolCalls`] |
 //! | `MAX_TOKENS` | [`Finish::Length`]; a call beside it is not whole, so nobody runs it (B33) |
 //! | `SAFETY` and the other words of withheld content | [`Finish::ContentFilter`] |
-//! | `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL` without a call | [`Finish::ToolCalls`] without calls: announced and not made. It is asked again a few times, then it is an error, whatever text came before it (B31) |
-//! | the same beside calls | [`Finish::Other`]; no call is whole |
-//! | `MISSING_THOUGHT_SIGNATURE` | an error of class `BadRequest`: the same request would fail again |
+//! | `MALFORMED_FUNCTION_CALL`, `UNEXPECTED_TOOL_CALL` | [`Finish::MalformedCall`]: asked once more, then an error (B31); no call beside it is whole |
+//! | `MISSING_THOUGHT_SIGNATURE` | an error of class `SidecarRefused`: the same request would fail again, without our state it may not |
 //! | `MALFORMED_RESPONSE` | an error of class `BadResponse` |
 //! | anything else | [`Finish::Other`] with the word in lower case |
 //!
@@ -36,12 +35,13 @@ const DONE: &str = "[DONE]";
 const STOP: &str = "STOP";
 
 /// Words for content that was withheld.
-const WITHHELD: [&str; 8] = [
+const WITHHELD: [&str; 9] = [
     "SAFETY",
     "RECITATION",
     "BLOCKLIST",
     "PROHIBITED_CONTENT",
     "SPII",
+    "MODEL_ARMOR",
     "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT",
     "IMAGE_RECITATION",
@@ -63,6 +63,8 @@ pub struct GeminiDecoder {
     reason: Option<(String, String)>,
     /// A mark of the end, or the end of a whole document.
     end_seen: bool,
+    /// The last frame was cut.
+    is_cut: bool,
     done: bool,
 }
 
@@ -96,7 +98,7 @@ impl Decoder for GeminiDecoder {
                 return Err(self.no_answer(&said));
             }
         }
-        out.push(self.complete(end == StreamEnd::Broken)?);
+        out.push(self.complete(end == StreamEnd::Broken || self.is_cut)?);
         Ok(())
     }
 
@@ -122,6 +124,7 @@ impl GeminiDecoder {
             whole_calls: Vec::new(),
             reason: None,
             end_seen: false,
+            is_cut: false,
             done: false,
         }
     }
@@ -135,8 +138,12 @@ impl GeminiDecoder {
         if frame.event == "error" {
             return Err(self.context.classified(text));
         }
-        if is_payload(text) {
-            return self.payload(text, out);
+        if text == DONE {
+            self.end_seen = true;
+            return Ok(());
+        }
+        if let Some(chunk) = chunk(text) {
+            return self.chunk(&chunk, text, out);
         }
         // Servers that forget the blank line between frames: each line is a payload.
         if text.lines().count() > 1 && text.lines().all(is_payload) {
@@ -170,6 +177,7 @@ impl GeminiDecoder {
         if is_payload(text) || never_json {
             return self.frame(frame, out);
         }
+        self.is_cut = true;
         text.lines().take_while(|line| is_payload(line)).try_for_each(|line| self.payload(line, out))
     }
 
@@ -288,14 +296,14 @@ impl GeminiDecoder {
             "MAX_TOKENS" => Finish::Length,
             "MISSING_THOUGHT_SIGNATURE" => {
                 let what = "the provider misses a thought signature in the request";
-                return Err(self.refused(ErrorClass::BadRequest, what, &word, &message));
+                return Err(self.refused(ErrorClass::SidecarRefused, what, &word, &message));
             }
             "MALFORMED_RESPONSE" => {
                 let what = "the model's answer was malformed";
                 return Err(self.refused(ErrorClass::BadResponse, what, &word, &message));
             }
             word if WITHHELD.contains(&word) => Finish::ContentFilter,
-            word if NO_CALL.contains(&word) && !self.answer.has_calls() => Finish::ToolCalls,
+            word if NO_CALL.contains(&word) => Finish::MalformedCall,
             _ => Finish::Other(word.to_lowercase()),
         };
         // Where anything went wrong the provider does not vouch for the calls, and a call that is not closed is not run.

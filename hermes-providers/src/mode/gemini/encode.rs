@@ -22,8 +22,8 @@ use crate::mode::{Encoded, WireOptions};
 pub const SKIP_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Stands for a message without text and pictures: a part without text is refused.
 const NO_TEXT: &str = " ";
-/// Kinds of pictures that the models see ("Image understanding").
-const SEEN_IMAGES: [&str; 5] = ["image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"];
+/// The wire wants a user's message before an answer; said when the history begins with one.
+const EARLIER: &str = "(Earlier messages are not shown.)";
 /// Beginnings of names that say themselves which collection they are of.
 const COLLECTIONS: [&str; 2] = ["models/", "tunedModels/"];
 
@@ -166,6 +166,9 @@ impl<'a> Document<'a> {
 
     /// Begins a part of this role.
     fn part(&mut self, role: &'static str) {
+        if self.role.is_none() && role == MODEL {
+            self.text(USER, EARLIER);
+        }
         match self.role.replace(role) {
             Some(open) if open == role => return self.out.raw(","),
             Some(_) => self.out.raw("]},"),
@@ -200,13 +203,8 @@ impl<'a> Document<'a> {
 
     fn images(&mut self, images: &[Image]) {
         for image in images {
-            if is_seen(image) {
-                self.part(USER);
-                self.image(image);
-            } else {
-                let kind = &image.media_type;
-                self.text(USER, &format!("[A picture of the kind {kind}, which this model cannot see.]"));
-            }
+            self.part(USER);
+            self.image(image);
         }
     }
 
@@ -306,7 +304,7 @@ impl<'a> Document<'a> {
         self.out.raw(if is_error { ",\"response\":{\"error\":" } else { ",\"response\":{\"output\":" });
         self.out.json(content);
         self.out.raw("}");
-        let inside = self.family.is_some_and(|family| family.result_images) && images.iter().all(is_seen);
+        let inside = self.family.is_some_and(|family| family.result_images);
         for (at, image) in images.iter().enumerate().filter(|_| inside) {
             self.out.raw(if at == 0 { ",\"parts\":[" } else { "," });
             self.image(image);
@@ -316,10 +314,6 @@ impl<'a> Document<'a> {
             self.images(images);
         }
     }
-}
-
-fn is_seen(image: &Image) -> bool {
-    SEEN_IMAGES.contains(&&*image.media_type)
 }
 
 fn thinking_config(thinking: Thinking<'_>) -> String {
@@ -353,3 +347,7 @@ fn object_of(arguments: &str) -> Cow<'_, str> {
         Cow::Owned(format!("{{\"arguments\":{}}}", Value::from(arguments)))
     }
 }
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

@@ -10,12 +10,12 @@ use reqwest::Client;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use crate::catalogue::{Modality, ModelFacts};
 use crate::http::probe_client;
+use crate::local::describe::{enrich, json_of, more_path, of_entry};
 
 /// For the whole look, all servers together.
 pub const PROBE_TIMEOUT_MS: u64 = 200;
-/// Largest answer that is read.
-const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// Most models that are reported of one server.
 const MAX_MODELS: usize = 1000;
 
@@ -38,13 +38,39 @@ impl Default for LocalPorts {
     }
 }
 
-/// One model of a local server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One model of a local server. What the server does not tell is `None`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LocalModel {
     /// The name to ask for.
     pub id: String,
-    /// Most tokens of input and output together, when the server tells.
+    /// Most tokens of input and output together, as the server is set.
     pub context_window: Option<u64>,
+    /// What the model was made for; the server may be set to less.
+    pub trained_window: Option<u64>,
+    /// Whether it can call tools.
+    pub tools: Option<bool>,
+    /// Whether it can see.
+    pub vision: Option<bool>,
+    /// Whether it can reason.
+    pub reasoning: Option<bool>,
+}
+
+impl LocalModel {
+    /// As the facts of a provider's own list.
+    #[must_use]
+    pub fn facts(&self) -> ModelFacts {
+        let inputs = |vision: bool| match vision {
+            true => vec![Modality::Text, Modality::Image],
+            false => vec![Modality::Text],
+        };
+        ModelFacts {
+            context_window: self.context_window,
+            inputs: self.vision.map(inputs),
+            reasoning: self.reasoning,
+            tools: self.tools,
+            ..ModelFacts::default()
+        }
+    }
 }
 
 /// A server that answered.
@@ -71,34 +97,17 @@ pub async fn probe_local(ports: LocalPorts) -> Vec<LocalServer> {
 
 async fn look(client: &Client, expected: &str, port: u16, until: Instant) -> Option<LocalServer> {
     let root = format!("http://127.0.0.1:{port}");
-    let list = timeout_at(until, get(client, &format!("{root}/v1/models"))).await.ok()??;
+    let list = timeout_at(until, json_of(client.get(format!("{root}/v1/models")))).await.ok()??;
     let entries = list.get("data")?.as_array()?;
     let provider = who(entries, expected);
-    let mut models: Vec<LocalModel> = entries.iter().take(MAX_MODELS).filter_map(model).collect();
+    let mut models: Vec<LocalModel> = entries.iter().take(MAX_MODELS).filter_map(of_entry).collect();
     // Only some servers tell more; what does not arrive in time is not waited for.
-    let extra = match provider {
-        "llamacpp" => Some("props"),
-        "lmstudio" => Some("api/v0/models"),
-        _ => None,
-    };
-    if let Some(path) = extra
-        && let Ok(Some(more)) = timeout_at(until, get(client, &format!("{root}/{path}"))).await
+    if let Some(path) = more_path(provider)
+        && let Ok(Some(more)) = timeout_at(until, json_of(client.get(format!("{root}/{path}")))).await
     {
         enrich(&mut models, &more);
     }
     Some(LocalServer { provider: provider.to_owned(), base_url: format!("{root}/v1"), models })
-}
-
-async fn get(client: &Client, url: &str) -> Option<Value> {
-    let mut response = client.get(url).send().await.ok().filter(|response| response.status().is_success())?;
-    let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.ok()? {
-        if body.len() + bytes.len() > MAX_ANSWER_BYTES {
-            return None;
-        }
-        body.extend_from_slice(&bytes);
-    }
-    serde_json::from_slice(&body).ok()
 }
 
 /// What the server says of itself. One that says nothing known is taken for what its port stands for only when that
@@ -113,36 +122,4 @@ fn who<'a>(entries: &[Value], expected: &'a str) -> &'a str {
         _ if entries.is_empty() || matches!(expected, "ollama" | "lmstudio") => expected,
         _ => "custom",
     }
-}
-
-fn model(entry: &Value) -> Option<LocalModel> {
-    let id = entry.get("id")?.as_str()?.to_owned();
-    let window = ["max_model_len", "context_length", "max_context_length"];
-    let window = window.into_iter().find_map(|key| entry.get(key)?.as_u64());
-    // What a llama.cpp model was trained with; the server's own setting may replace it below.
-    let trained = || entry.pointer("/meta/n_ctx_train")?.as_u64();
-    Some(LocalModel { id, context_window: window.or_else(trained) })
-}
-
-/// llama.cpp tells its window in `/props`, LM Studio the windows and what is loaded in `/api/v0/models`.
-fn enrich(models: &mut Vec<LocalModel>, more: &Value) {
-    if let Some(window) = more.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64) {
-        models.iter_mut().for_each(|model| model.context_window = Some(window));
-        return;
-    }
-    let entries = more.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let entry_of = |model: &LocalModel| {
-        entries.iter().find(|entry| entry.get("id").and_then(Value::as_str) == Some(model.id.as_str()))
-    };
-    let number = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_u64);
-    for model in models.iter_mut() {
-        if let Some(entry) = entry_of(model) {
-            let window = number(entry, "loaded_context_length").or_else(|| number(entry, "max_context_length"));
-            model.context_window = window.or(model.context_window);
-        }
-    }
-    let word = |model: &LocalModel, key: &str| entry_of(model).and_then(|entry| entry.get(key)?.as_str());
-    // Models that cannot chat are of no use here.
-    models.retain(|model| word(model, "type") != Some("embeddings"));
-    models.sort_by_key(|model| word(model, "state") != Some("loaded"));
 }
