@@ -423,11 +423,15 @@ impl Parts {
         let signs = profile.api_mode == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
         if signs {
             let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
             config.base_url = address.or(config.base_url);
-            config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+            // Several bearer keys have a pool already; without any the chain signs.
+            if config.credentials.is_none() || choice.key.is_none() {
+                config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+            }
         }
         let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
         config.context_window = known.context_window.map(|fact| fact.value);

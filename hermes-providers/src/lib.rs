@@ -49,8 +49,8 @@ pub use local::{
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Patience, Profile, ProfileError, Profiles,
-    Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Patience, Profile, ProfileError,
+    Profiles, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

@@ -18,6 +18,8 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/responses.rs"]
+mod responses;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]

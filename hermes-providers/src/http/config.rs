@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use crate::credential::Credentials;
 use crate::http::transport::Transport;
-use crate::profile::Profile;
+use crate::profile::{ApiMode, Profile};
 
 /// For the TCP and TLS handshakes.
 pub const CONNECT_TIMEOUT_MS: u64 = 30_000;
@@ -110,6 +110,8 @@ pub struct HttpModelConfig {
     pub base_url: Option<String>,
     /// The model's name at the provider.
     pub model: String,
+    /// The wire, where the user names one; `None`: what the host is known for, else what the profile says.
+    pub api_mode: Option<ApiMode>,
     /// The key, when there is one and no more.
     pub key: Option<SecretString>,
     /// Who says which key is used, instead of `key`.
@@ -136,6 +138,7 @@ impl HttpModelConfig {
             profile,
             base_url: None,
             model: model.into(),
+            api_mode: None,
             key: None,
             credentials: None,
             timeouts: None,

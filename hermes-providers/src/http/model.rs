@@ -86,11 +86,13 @@ impl HttpChatModel {
         };
         let endpoint = base_url.origin().ascii_serialization();
         let transport = config.transport.unwrap_or_default();
+        let at_host = || profile.mode_at(base_url.host_str().unwrap_or_default(), base_url.path(), &config.model);
+        let mode = config.api_mode.unwrap_or_else(at_host);
         let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
             headers: headers(&profile)?,
             wire: WireOptions {
-                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
+                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
                 quirks: wire_quirks(&profile, config.max_output_tokens, config.sees_images),
             },
@@ -100,11 +102,11 @@ impl HttpChatModel {
                 provider: profile.id.clone(),
                 model: config.model,
                 endpoint,
-                api_mode: profile.api_mode.as_str().to_owned(),
+                api_mode: mode.as_str().to_owned(),
                 context_window: config.context_window,
                 max_output_tokens: config.max_output_tokens,
             },
-            mode: profile.api_mode,
+            mode,
             credentials,
             timeouts: config.timeouts.unwrap_or(timeouts),
             max_response_bytes: config.max_response_bytes,

@@ -5,11 +5,13 @@
 
 mod data;
 mod error;
+mod host;
 mod mode;
 mod patience;
 mod quirks;
 mod registry;
 
+pub use crate::mode::effort::Ladder;
 pub use data::Profile;
 pub use error::ProfileError;
 pub use mode::{ApiMode, AuthHeader, KeyRule};

@@ -6,7 +6,9 @@ use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
 use crate::mode::bedrock_converse::ConverseQuirks;
+use crate::mode::effort::Ladder;
 use crate::mode::gemini::GeminiQuirks;
+use crate::mode::responses::ResponsesQuirks;
 
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -101,6 +103,8 @@ pub struct Quirks {
     pub reasoning: ReasoningField,
     /// Efforts that the provider knows, weakest first; empty: unknown, pass what is asked.
     pub efforts: Vec<String>,
+    /// Efforts of models that know other ones; the first that names the model counts.
+    pub ladders: Vec<Ladder>,
     /// Efforts that have another name here.
     pub effort_map: BTreeMap<String, String>,
     /// Accepted ids of calls.
@@ -120,6 +124,8 @@ pub struct Quirks {
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
     pub messages: MessagesQuirks,
+    /// For the wire of `responses`.
+    pub responses: ResponsesQuirks,
     /// For the wire of `bedrock_converse`.
     pub converse: ConverseQuirks,
     /// For the wire of `gemini`.
@@ -136,6 +142,7 @@ impl Default for Quirks {
             echo_pad_models: Vec::new(),
             reasoning: ReasoningField::default(),
             efforts: Vec::new(),
+            ladders: Vec::new(),
             effort_map: BTreeMap::new(),
             tool_ids: ToolIds::default(),
             system_role: SystemRole::default(),
@@ -145,6 +152,7 @@ impl Default for Quirks {
             prompt_cache_key: false,
             aggregator: false,
             messages: MessagesQuirks::default(),
+            responses: ResponsesQuirks::default(),
             converse: ConverseQuirks::default(),
             gemini: GeminiQuirks::default(),
         }
