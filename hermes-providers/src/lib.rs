@@ -27,6 +27,7 @@ pub mod mode;
 mod percent;
 mod practice;
 mod profile;
+pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;
