@@ -1,16 +1,13 @@
 //! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
 //! built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
-use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
+use hermes_providers::{ApiMode, CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
 use crate::config::{Config, Env, FallbackConfig, Keys, Lookup, ProviderConfig, TaskModel};
 use crate::fallback;
 use crate::protocol::RpcError;
-
-/// The one wire that this program speaks.
-const API_MODE: &str = "chat_completions";
 
 /// What was asked for on the command line.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +28,8 @@ pub(crate) struct Choice {
     pub key: Option<SecretString>,
     /// Where the key is from, never the key.
     pub key_source: String,
+    /// The wire, where the configuration names one.
+    pub api_mode: Option<ApiMode>,
     /// Why, as the rest of a sentence.
     pub reason: String,
     pub context_window: Option<u64>,
@@ -46,6 +45,7 @@ impl Choice {
             base_url: String::new(),
             key: None,
             key_source: String::new(),
+            api_mode: None,
             reason: "nothing is configured, no key is set and no local server answers".to_owned(),
             context_window: None,
         }
@@ -92,17 +92,7 @@ pub(crate) fn choose(
     local: Option<&[LocalServer]>,
 ) -> Result<Option<Choice>, RpcError> {
     let config = known.config;
-    let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles };
-    if let Some(mode) = config.model.api_mode.as_deref().filter(|mode| !matches!(*mode, "" | "auto" | API_MODE)) {
-        return Err(wrong(
-            "HM0213",
-            format!(
-                "model.api_mode {mode:?} in {} is not supported yet; only {API_MODE} is, so take the line out or use a \
-                 server that speaks it",
-                config.file.display()
-            ),
-        ));
-    }
+    let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles, api_mode: api_mode(config)? };
     if let Some(name) = &flags.provider {
         return facts.explicit(name, "--provider", local);
     }
@@ -132,6 +122,24 @@ pub(crate) fn choose(
         )),
         None => Ok(Some(Choice::practice())),
     }
+}
+
+/// The wire that the configuration names.
+fn api_mode(config: &Config) -> Result<Option<ApiMode>, RpcError> {
+    let Some(name) = config.model.api_mode.as_deref().filter(|name| !matches!(*name, "" | "auto")) else {
+        return Ok(None);
+    };
+    let known: Vec<&str> = ApiMode::ALL.iter().map(|mode| mode.as_str()).collect();
+    ApiMode::named(name).map(Some).ok_or_else(|| {
+        wrong(
+            "HM0213",
+            format!(
+                "model.api_mode {name:?} in {} is not known; known are {}, so write one of them or take the line out",
+                config.file.display(),
+                known.join(", ")
+            ),
+        )
+    })
 }
 
 /// The model of a task beside the turn; `None` when it has none of its own. One that is named without a provider is the
@@ -186,6 +194,8 @@ struct Facts<'a> {
     config: &'a Config,
     keys: &'a Keys,
     profiles: &'a Profiles,
+    /// What `model.api_mode` says.
+    api_mode: Option<ApiMode>,
 }
 
 impl Facts<'_> {
@@ -259,6 +269,7 @@ impl Facts<'_> {
             base_url,
             key,
             key_source,
+            api_mode: self.api_mode.filter(|_| of_model),
             reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
             context_window: self.config.model.context_length.filter(|_| of_model),
         }))
@@ -352,6 +363,7 @@ impl Facts<'_> {
             base_url: self.base_url(profile, None, false).unwrap_or_else(|| profile.base_url.clone()),
             key: Some(key),
             key_source: format!("{variable} ({place})"),
+            api_mode: self.api_mode,
             reason: format!("{variable} is set{also}"),
             context_window: self.config.model.context_length,
         }))
@@ -375,6 +387,7 @@ impl Facts<'_> {
             base_url: server.base_url.clone(),
             key: None,
             key_source: String::new(),
+            api_mode: self.api_mode,
             reason: format!("{} answers at {}", profile.name, server.base_url),
             context_window: self.config.model.context_length.or(window),
         })
@@ -513,10 +526,26 @@ mod tests {
     }
 
     #[test]
-    fn another_wire_is_refused_and_not_ignored() {
-        let yaml =
-            "model: {provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_mode: anthropic_messages}";
-        assert_eq!(run(yaml, (None, None), &[], None), "HM0213");
+    fn a_wire_of_the_configuration_is_taken_and_an_unknown_one_refused() {
+        let yaml = |mode: &str| {
+            format!("model: {{provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_mode: {mode}}}")
+        };
+        let of = |mode: &str, provider: Option<&str>| {
+            let config = Config::parse(Path::new("/h/config.yaml"), &yaml(mode)).unwrap();
+            let vars = [("GROQ_API_KEY".to_owned(), "sk-9f8a7b6c5d".to_owned())].into();
+            let env = Env { vars, user_home: None, cwd: "/".into() };
+            let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+            let profiles = Profiles::bundled().unwrap();
+            let known = Known { config: &config, keys: &keys, profiles: &profiles };
+            let flags = ModelFlags { model: None, provider: provider.map(str::to_owned) };
+            choose(&flags, known, None).unwrap().unwrap().api_mode
+        };
+        assert_eq!(of("anthropic_messages", None), Some(ApiMode::AnthropicMessages));
+        assert_eq!(of("codex_responses", None), Some(ApiMode::Responses));
+        assert_eq!(of("auto", None), None);
+        // It says how the configured provider is spoken to, and no other (I21).
+        assert_eq!(of("responses", Some("groq")), None);
+        assert_eq!(run(&yaml("smoke_signals"), (None, None), &[], None), "HM0213");
     }
 
     #[test]

@@ -5,6 +5,9 @@
 mod answers;
 #[path = "http/bedrock.rs"]
 mod bedrock;
+#[cfg(feature = "test-util")]
+#[path = "http/cassette.rs"]
+mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
 #[path = "http/gemini.rs"]
@@ -15,6 +18,8 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/responses.rs"]
+mod responses;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]
