@@ -76,6 +76,8 @@ pub enum Remedy {
     LeastReasoning,
     /// Send neighbours of one role as one message.
     MergeRoles,
+    /// Ask for one whole answer: this credential may not have it as a stream.
+    WholeAnswer,
 }
 
 /// A failed request. The message is cleaned of keys and cut; nothing in here is secret.

@@ -96,6 +96,8 @@ pub(super) fn read(class: ErrorClass, body: &ErrorBody, words: &str) -> Option<R
         shown.then(|| if says(TOOL_IMAGE) { Remedy::DropToolImages } else { Remedy::DropImages })
     };
     match class {
+        // AWS has a permission of its own for streams.
+        ErrorClass::Auth if words.contains("invokemodelwithresponsestream") => Some(Remedy::WholeAnswer),
         ErrorClass::ModelNotFound | ErrorClass::PayloadTooLarge => pictures(),
         ErrorClass::BadRequest => {
             if says(GRAMMAR) {

@@ -130,12 +130,17 @@ impl HttpChatModel {
         Ok(encoded)
     }
 
+    /// Whether the answer comes as a stream, as far as this model is known to give one.
+    fn streams(&self, request: &ChatRequest) -> bool {
+        self.host.repairs(&self.info.model).streams(request)
+    }
+
     /// The request once more as it may pass after this refusal; `None` when nothing can be changed.
     fn repaired(&self, request: &ChatRequest, refused: &Encoded, error: &ProviderError) -> Option<Encoded> {
         let remedy = error.remedy.as_deref()?;
         let known = self.host.repairs(&self.info.model);
         self.host.set_repairs(&self.info.model, known.with(remedy, request)?);
-        let again = self.encode(request).ok().filter(|again| again.body != refused.body);
+        let again = self.encode(request).ok().filter(|again| again != refused);
         match &again {
             Some(_) => {
                 tracing::info!(route = %self.route, ?remedy, "the provider refused this; it is left out from now on")
@@ -154,10 +159,10 @@ impl HttpChatModel {
         timeouts: &Timeouts,
         started: Instant,
     ) -> Result<Response, ProviderError> {
-        let first_byte = if request.stream { timeouts.first_byte } else { timeouts.whole };
         let before = self.host.repairs(&self.info.model);
         let (mut is_repaired, mut knows_time) = (false, false);
         loop {
+            let first_byte = if self.streams(request) { timeouts.first_byte } else { timeouts.whole };
             let response = self.send(&encoded, ticket, first_byte, started).await?;
             self.host.warmed();
             if response.status().is_success() {
@@ -172,7 +177,7 @@ impl HttpChatModel {
             let error = self.refused(ticket, response).await;
             if is_repaired {
                 // It was not that.
-                if error.class == ErrorClass::BadRequest {
+                if matches!(error.class, ErrorClass::BadRequest | ErrorClass::Auth) {
                     self.host.set_repairs(&self.info.model, before);
                 }
                 return Err(error);
@@ -377,9 +382,8 @@ impl ChatModel for HttpChatModel {
                 secrets: ticket.secret.texts(),
             },
         );
-        let (route, host) = (self.route.clone(), Arc::clone(&self.host));
-        let reader =
-            Reader::new(response, decoder, timeouts, host, request.stream, route, self.max_response_bytes, started);
+        let (route, host, streams) = (self.route.clone(), Arc::clone(&self.host), self.streams(request));
+        let reader = Reader::new(response, decoder, timeouts, host, streams, route, self.max_response_bytes, started);
         let (credentials, model) = (Arc::clone(&self.credentials), self.info.model.clone());
         // The ticket lives as long as the answer is read.
         let reported = reader.into_stream().map(move |item| match item {

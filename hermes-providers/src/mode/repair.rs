@@ -54,6 +54,7 @@ pub struct Repairs {
     plain_schemas: bool,
     least_reasoning: bool,
     merge_roles: bool,
+    no_stream: bool,
 }
 
 impl Repairs {
@@ -71,6 +72,7 @@ impl Repairs {
             Remedy::PlainSchemas => new.plain_schemas = true,
             Remedy::LeastReasoning => new.least_reasoning = true,
             Remedy::MergeRoles => new.merge_roles = true,
+            Remedy::WholeAnswer => new.no_stream = true,
         }
         (new != *self).then_some(new)
     }
@@ -83,6 +85,12 @@ impl Repairs {
         }
     }
 
+    /// Whether the answer to this request comes as a stream.
+    #[must_use]
+    pub fn streams(&self, request: &ChatRequest) -> bool {
+        request.stream && !self.no_stream
+    }
+
     /// The request as this model takes it.
     #[must_use]
     pub fn request<'a>(&self, request: &'a ChatRequest) -> Cow<'a, ChatRequest> {
@@ -91,6 +99,7 @@ impl Repairs {
             return Cow::Borrowed(request);
         }
         let mut new = request.clone();
+        new.stream = self.streams(request);
         if self.least_reasoning && new.reasoning_effort.as_deref() == Some(LEAST.0) {
             new.reasoning_effort = Some(LEAST.1.to_owned());
         }
