@@ -420,14 +420,15 @@ impl Parts {
             wrong("HM0207", format!("provider {:?} is not known; `hermes model` lists those that are", choice.provider))
         })?;
         let local = profile.local;
-        let signs = profile.api_mode == ApiMode::BedrockConverse;
+        let signs = choice.api_mode.unwrap_or(profile.api_mode) == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
         config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
         if signs {
-            let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
+            let (mut sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
             config.base_url = address.or(config.base_url);
+            sources.transport = self.transport.clone();
             // Several bearer keys have a pool already; without any the chain signs.
             if config.credentials.is_none() || choice.key.is_none() {
                 config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
