@@ -89,10 +89,12 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         | ErrorClass::ServerError
         | ErrorClass::Timeout
         | ErrorClass::Incomplete
+        | ErrorClass::Unresponsive
         | ErrorClass::BadResponse => EndReason::RetriesExhausted,
     };
     let patience = match error.class {
-        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit => 1,
+        // Nothing was even sent: whoever else is there is asked at once (B60).
+        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit | ErrorClass::Unresponsive => 1,
         ErrorClass::Overloaded | ErrorClass::Timeout => OVERLOAD_ATTEMPTS,
         _ => attempt.max,
     };
@@ -168,6 +170,7 @@ mod tests {
             (C::Blocked, Some(R::RequestRefused), R::RequestRefused),
             (C::Certificate, Some(R::Misconfigured), R::Misconfigured),
             (C::BadResponse, None, R::RetriesExhausted),
+            (C::Unresponsive, None, R::RetriesExhausted),
             (C::Limit, Some(R::OutputTruncated), R::OutputTruncated),
             (C::Configuration, Some(R::Misconfigured), R::Misconfigured),
         ];
@@ -220,6 +223,7 @@ mod tests {
             (C::Configuration, Some(1)),
             (C::RateLimit, Some(1)),
             (C::UpstreamRateLimit, Some(1)),
+            (C::Unresponsive, Some(1)),
             (C::Overloaded, Some(2)),
             (C::Timeout, Some(2)),
             (C::ServerError, Some(4)),
@@ -257,6 +261,27 @@ mod tests {
             [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
         );
         assert_eq!(backoff_ms(1, 1_000), 3_000);
+    }
+
+    #[test]
+    fn b36_what_one_can_afford_is_asked_for_once() {
+        let mut error = ProviderError::new(ErrorClass::OutputCap, "can only afford 1200");
+        error.output_limit = Some(1_200);
+        let Decision::LowerOutput { max_output_tokens } = decide(&error, attempt(1)) else { panic!("not lowered") };
+        assert!((1..=1_200).contains(&max_output_tokens), "{max_output_tokens}");
+        let again = Attempt { output_lowered: true, ..attempt(2) };
+        assert!(matches!(decide(&error, again), Decision::End(_)));
+        let plain = ProviderError::new(ErrorClass::Billing, "no money");
+        assert_eq!(decide(&plain, attempt(1)), Decision::End(EndReason::BillingFailed));
+    }
+
+    #[test]
+    fn b60_a_host_that_is_left_alone_is_waited_for_only_when_nobody_else_is_there() {
+        let mut error = ProviderError::new(ErrorClass::Unresponsive, "x");
+        error.retry_after_ms = Some(50_000);
+        assert_eq!(decide(&error, attempt(1)), Decision::Retry { wait_ms: 50_000 });
+        let other = Attempt { may_fall_back: true, ..attempt(1) };
+        assert_eq!(decide(&error, other), Decision::FallBack(EndReason::RetriesExhausted));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::delegation::delegation;
 use super::error::ConfigError;
 use super::fallback::{FallbackConfig, fallbacks};
 use super::files;
+use super::network::{NetworkConfig, network};
 use super::raw::{self, Node};
 use super::scope::Scope;
 use super::values::View;
@@ -238,6 +239,8 @@ pub struct Config {
     pub compression: CompressionSettings,
     /// `delegation`.
     pub delegation: DelegationSettings,
+    /// `network`.
+    pub network: NetworkConfig,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -296,6 +299,7 @@ impl Config {
             auxiliary: auxiliary(&root)?,
             compression: compression(&root)?,
             delegation: delegation(&root)?,
+            network: network(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root
@@ -477,6 +481,7 @@ impl std::fmt::Debug for Config {
             .field("auxiliary", &self.auxiliary)
             .field("compression", &self.compression)
             .field("delegation", &self.delegation)
+            .field("network", &self.network)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)

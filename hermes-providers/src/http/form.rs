@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 
-use crate::http::client::Clients;
+use crate::http::client::{Clients, Network};
 
 /// Largest answer that is read.
 const ANSWER_MAX_BYTES: usize = 1024 * 1024;
@@ -28,7 +28,7 @@ pub(crate) async fn post_form(
     let not_sent = |why: String| FormFailure { sent: false, why };
     let url = Url::parse(url).map_err(|_| not_sent("the token endpoint is not an address".to_owned()))?;
     let secure = url.scheme() == "https";
-    let clients = tokio::task::spawn_blocking(move || Clients::build(secure, limit, None)).await;
+    let clients = tokio::task::spawn_blocking(move || Clients::build(secure, &Network::default())).await;
     let clients = match clients {
         Ok(Ok(clients)) => clients,
         Ok(Err(error)) => return Err(not_sent(error.message)),

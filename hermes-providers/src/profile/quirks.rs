@@ -9,6 +9,7 @@ use crate::mode::bedrock_converse::ConverseQuirks;
 use crate::mode::effort::Ladder;
 use crate::mode::gemini::GeminiQuirks;
 use crate::mode::responses::ResponsesQuirks;
+use crate::schema::SchemaDialect;
 
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -120,6 +121,8 @@ pub struct Quirks {
     pub is_blind: bool,
     /// Whether `prompt_cache_key` may be sent.
     pub prompt_cache_key: bool,
+    /// How schemas of tools are written; unset: as the wire's maker documents.
+    pub schema: Option<SchemaDialect>,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
@@ -150,6 +153,7 @@ impl Default for Quirks {
             blind_models: Vec::new(),
             is_blind: false,
             prompt_cache_key: false,
+            schema: None,
             aggregator: false,
             messages: MessagesQuirks::default(),
             responses: ResponsesQuirks::default(),

@@ -13,6 +13,7 @@ use crate::mode::names::{NameMap, wire_id};
 use crate::mode::writer::{Writer, data_url};
 use crate::mode::{Encoded, WireOptions};
 use crate::profile::{EmptyContent, MaxTokensField, ReasoningEcho, ReasoningField, SystemRole};
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// Sent where a provider insists on reasoning that is not known.
 const REASONING_PAD: &str = " ";
@@ -111,6 +112,10 @@ impl Document<'_> {
         }
     }
 
+    fn dialect(&self) -> SchemaDialect {
+        self.options.quirks.schema.unwrap_or(SchemaDialect::Plain)
+    }
+
     /// No tools, no field (case W4).
     fn tools(&mut self, request: &ChatRequest) {
         for (at, tool) in request.tools.iter().enumerate() {
@@ -118,8 +123,9 @@ impl Document<'_> {
             self.raw("{\"type\":\"function\",\"function\":{\"name\":");
             let name = self.names.wire(&tool.name);
             self.json(&*name);
-            self.member("description", &tool.description);
-            self.member("parameters", &tool.parameters);
+            let clean = clean_tool(tool, self.dialect());
+            self.member("description", &*clean.description);
+            self.member("parameters", &clean.parameters);
             self.raw("}}");
         }
         if !request.tools.is_empty() {
@@ -184,11 +190,11 @@ impl Document<'_> {
                 self.sidecar(sidecar.as_ref());
                 self.calls(calls);
             }
-            ChatMessage::Tool { call_id, content, .. } => {
+            ChatMessage::Tool { call_id, name, content, .. } => {
                 self.raw("{\"role\":\"tool\",\"tool_call_id\":");
                 let id = wire_id(call_id, self.options.quirks.tool_ids);
                 self.json(&*id);
-                self.member("content", content);
+                self.member("content", &*clean_listing(name, content, self.dialect()));
             }
         }
         self.raw("}");

@@ -14,6 +14,7 @@ use crate::mode::responses::replay::{Piece, message, read_sidecar};
 use crate::mode::writer::{Writer, data_url};
 use crate::mode::{Encoded, WireOptions};
 use crate::profile::ToolIds;
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// The path of the method.
 const PATH: &str = "responses";
@@ -101,16 +102,21 @@ impl<'a> Document<'a> {
         }
     }
 
+    fn dialect(&self) -> SchemaDialect {
+        self.options.quirks.schema.unwrap_or(SchemaDialect::Plain)
+    }
+
     /// No tools, no field (case W4).
     fn tools(&mut self, request: &ChatRequest) {
         for (at, tool) in request.tools.iter().enumerate() {
             self.out.raw(if at == 0 { ",\"tools\":[" } else { "," });
             self.out.raw("{\"type\":\"function\",\"name\":");
             self.out.json(&*self.names.wire(&tool.name));
-            self.out.member("description", &tool.description);
+            let clean = clean_tool(tool, self.dialect());
+            self.out.member("description", &*clean.description);
             // Strict is the default of this wire, and it refuses most schemas.
             self.out.raw(",\"strict\":false");
-            self.out.member("parameters", &tool.parameters);
+            self.out.member("parameters", &clean.parameters);
             self.out.raw("}");
         }
         if !request.tools.is_empty() {
@@ -151,7 +157,9 @@ impl<'a> Document<'a> {
                 self.pictures();
                 self.answer(text, sidecar.as_ref(), calls);
             }
-            ChatMessage::Tool { call_id, content, images, .. } => self.result(call_id, content, images),
+            ChatMessage::Tool { call_id, name, content, images, .. } => {
+                self.result(call_id, &clean_listing(name, content, self.dialect()), images)
+            }
         }
     }
 
