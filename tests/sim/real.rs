@@ -105,15 +105,15 @@ fn has_children(scenario: &Scenario) -> bool {
 async fn points(fresh: &Fresh, scenario: &Scenario, runs: &AtomicU64) {
     let name = scenario.name;
     let shared = Running::on(fresh).await;
-    let mut grounds = Vec::new();
+    let mut last: Option<Running> = None;
     let mut world = async || {
         let number = runs.fetch_add(1, Ordering::SeqCst);
         // Who looks after children looks after those of all worlds of a store.
         let ground = if has_children(scenario) {
-            let own = Running::on(fresh).await;
-            let ground = own.ground.clone();
-            grounds.push(own);
-            ground
+            if let Some(last) = last.take() {
+                last.end().await;
+            }
+            last.insert(Running::on(fresh).await).ground.clone()
         } else {
             shared.ground.clone()
         };
@@ -143,7 +143,7 @@ async fn points(fresh: &Fresh, scenario: &Scenario, runs: &AtomicU64) {
         let at = run.polls / 2;
         sweep::asleep_at(&world().await, at, &format!("{name}: asleep at wait {at}")).await;
     }
-    for ground in grounds.into_iter().chain([shared]) {
+    for ground in last.into_iter().chain([shared]) {
         ground.end().await;
     }
 }
