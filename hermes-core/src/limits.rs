@@ -199,6 +199,8 @@ pub const FOCUS_MAX_BYTES: usize = 4_096;
 pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
+/// Time for a model to make its window larger: it is loaded once more for that. Ours.
+pub const WINDOW_GROWTH_MS: u64 = 660_000;
 
 /// Silence of a turn after which it is stopped (`agent.turn_liveness.timeout_s`, 600 s).
 pub const LIVENESS_TIMEOUT_MS: u64 = 600_000;

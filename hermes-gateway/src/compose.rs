@@ -11,9 +11,10 @@ use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
 use hermes_providers::aws::AwsCredentials;
-use hermes_providers::catalogue::Catalogue;
+use hermes_providers::catalogue::{Catalogue, Modality, Source};
 use hermes_providers::{
-    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, LLAMA_SERVER, LlamaModel, LlamaServerConfig, PRACTICE,
+    PracticeModel, Profiles, Timeouts, llama_model_name, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -32,7 +33,9 @@ use crate::allow_list::FileAllowList;
 use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
+use crate::config::{
+    ApprovalsMode, Config, Env, Keys, LLAMA_CONTEXT, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel,
+};
 use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
@@ -404,13 +407,36 @@ impl Parts {
         let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
         config.context_window = known.context_window.map(|fact| fact.value);
         config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
+        // What is only usual in a family hides no picture from a model.
+        config.sees_images = known
+            .inputs
+            .filter(|inputs| inputs.source != Source::Family)
+            .map(|inputs| inputs.value.contains(&Modality::Image));
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
             config.timeouts = Some(config.timeouts.unwrap_or(usual).at_least(patience));
         }
+        if choice.provider == LLAMA_SERVER {
+            return Ok(Arc::new(self.own_server(choice, config)));
+        }
         let model = HttpChatModel::new(config).map_err(|error| wrong(error.code(), error.message))?;
         Ok(Arc::new(model))
+    }
+
+    /// A model that this program runs itself.
+    fn own_server(&self, choice: &Choice, mut http: HttpModelConfig) -> LlamaModel {
+        let llama = &self.config.llama;
+        let file = self.working_directory().join(&choice.model);
+        let context = choice.context_window.unwrap_or(LLAMA_CONTEXT);
+        http.model = llama_model_name(&file);
+        let server = LlamaServerConfig {
+            program: llama.program.clone(),
+            args: llama.args.iter().map(Into::into).collect(),
+            max_context: llama.max_context.unwrap_or(context).max(context),
+            ..LlamaServerConfig::new(file, context)
+        };
+        LlamaModel::new(server, http)
     }
 
     /// The clocks of a provider, where the configuration sets them.

@@ -1,11 +1,11 @@
 //! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
 //! built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
-use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
+use hermes_providers::{CUSTOM, KeyRule, LLAMA_SERVER, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
-use crate::config::{Config, Env, FallbackConfig, Keys, Lookup, ProviderConfig, TaskModel};
+use crate::config::{Config, Env, FallbackConfig, Keys, LLAMA_CONTEXT, Lookup, ProviderConfig, TaskModel};
 use crate::fallback;
 use crate::protocol::RpcError;
 
@@ -209,6 +209,9 @@ impl Facts<'_> {
         if name == PRACTICE {
             return Ok(Some(Choice { reason: format!("{by} names it"), ..Choice::practice() }));
         }
+        if name == LLAMA_SERVER {
+            return self.own_server(by).map(Some);
+        }
         let custom = name.strip_prefix("custom:").unwrap_or(name);
         let entry = self.config.providers.get(name).or_else(|| self.config.providers.get(custom));
         let profile = match (self.profiles.get(name), entry) {
@@ -262,6 +265,27 @@ impl Facts<'_> {
             reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
             context_window: self.config.model.context_length.filter(|_| of_model),
         }))
+    }
+
+    /// A model that this program runs: it is a file.
+    fn own_server(&self, by: &str) -> Result<Choice, RpcError> {
+        let Some(model) = self.wanted_model().cloned() else {
+            let file = self.config.file.display();
+            let what = format!(
+                "no model is named for {LLAMA_SERVER}: put the path of its GGUF file into model.default in {file}"
+            );
+            return Err(wrong("HM0210", what));
+        };
+        Ok(Choice {
+            provider: LLAMA_SERVER.to_owned(),
+            profile: "llamacpp".to_owned(),
+            model,
+            base_url: String::new(),
+            key: None,
+            key_source: String::new(),
+            reason: format!("{by} names it; it is run by this program"),
+            context_window: Some(self.config.model.context_length.unwrap_or(LLAMA_CONTEXT)),
+        })
     }
 
     fn same(&self, name: &str, profile: &Profile) -> bool {
@@ -533,6 +557,13 @@ mod tests {
         let choice = choose(&ModelFlags::default(), known, None).unwrap().unwrap();
         assert_eq!(choice.base_url, "http://127.0.0.1:9/v1");
         assert_eq!(choice.key.unwrap().expose_secret(), "sk-123456");
+    }
+
+    #[test]
+    fn a_model_of_our_own_server_is_a_file() {
+        let yaml = "model: {provider: llama-server, default: /models/smol.gguf}";
+        assert_eq!(run(yaml, (None, None), &[], None), "llama-server//models/smol.gguf  ");
+        assert_eq!(run("model: {provider: llama-server}", (None, None), &[], None), "HM0210");
     }
 
     #[test]

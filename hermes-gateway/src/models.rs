@@ -54,7 +54,8 @@ pub(crate) fn described(parts: &Parts, catalogue: &Catalogue, choice: &Choice) -
 pub(crate) async fn gather(parts: &Parts) -> Catalogue {
     let catalogue = with_all_cached(parts).await;
     let local = |choice: &&Choice| parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local);
-    let Some(choice) = parts.choice().as_ref().ok().filter(local) else { return catalogue };
+    let there = |choice: &&Choice| local(choice) && !choice.base_url.is_empty();
+    let Some(choice) = parts.choice().as_ref().ok().filter(there) else { return catalogue };
     match describe_local(&choice.profile, &choice.base_url, &choice.model).await {
         None => catalogue,
         Some(told) => {

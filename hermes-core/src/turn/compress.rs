@@ -26,7 +26,7 @@ use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
 use crate::event::{Event, EventKind};
-use crate::limits::AUXILIARY_ROUTES_MAX;
+use crate::limits::{AUXILIARY_ROUTES_MAX, WINDOW_GROWTH_MS};
 use crate::persist::persist;
 use crate::stop::StopSignal;
 use crate::tokens::{self, Anchor, Load};
@@ -62,8 +62,9 @@ pub(crate) enum Trigger {
 impl Turn<'_> {
     /// Shortens the history when the next request would be over the threshold.
     pub(crate) async fn preflight(&mut self) -> Result<(), Ending> {
-        let Some(threshold) = self.compress_threshold() else { return Ok(()) };
-        while self.load() >= threshold {
+        while let Some(threshold) = self.compress_threshold()
+            && self.load() >= threshold
+        {
             if !self.compress(Trigger::Threshold).await? {
                 break;
             }
@@ -80,9 +81,25 @@ impl Turn<'_> {
         Some(summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window))))
     }
 
-    /// The model's window: what its provider last said, else what is known of it.
+    /// The model's window: what it was grown to, else what its provider last said, else what is known of it.
     fn window(&self) -> Option<u64> {
-        self.engine.window_of(self.model.info())
+        self.model.grown_window().or_else(|| self.engine.window_of(self.model.info()))
+    }
+
+    /// Lets the model's window grow, where it can: nothing is left out of a history for which there can be room.
+    async fn grow(&mut self, trigger: Trigger, window: u64) -> bool {
+        if !matches!(trigger, Trigger::Threshold | Trigger::Overflow) {
+            return false;
+        }
+        let stopped = self.stop.soft().clone();
+        let _waiting = self.pulse.wait(Patience::Ms(WINDOW_GROWTH_MS));
+        let grown = tokio::select! {
+            biased;
+            () = stopped.cancelled() => None,
+            () = self.engine.clock.sleep(WINDOW_GROWTH_MS) => None,
+            grown = self.model.grow_window(window.saturating_mul(2)) => grown,
+        };
+        grown.is_some_and(|grown| grown > window)
     }
 
     /// The size of the next request in tokens. What was counted for it is not counted again: a round costs as much in a
@@ -97,6 +114,9 @@ impl Turn<'_> {
     /// Shortens the history; false when it stays as it is.
     pub(crate) async fn compress(&mut self, trigger: Trigger) -> Result<bool, Ending> {
         let (Some(session), Some(window)) = (self.session.clone(), self.window()) else { return Ok(false) };
+        if self.grow(trigger, window).await {
+            return Ok(true);
+        }
         if self.compressions >= self.engine.settings.compression.attempts_max {
             return Ok(false);
         }

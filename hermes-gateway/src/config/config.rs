@@ -15,6 +15,7 @@ use super::delegation::delegation;
 use super::error::ConfigError;
 use super::fallback::{FallbackConfig, fallbacks};
 use super::files;
+use super::llama::{LlamaConfig, llama};
 use super::raw::{self, Node};
 use super::scope::Scope;
 use super::values::View;
@@ -233,6 +234,8 @@ pub struct Config {
     pub auxiliary: AuxiliaryConfig,
     /// `compression`.
     pub compression: CompressionSettings,
+    /// `llama_server`.
+    pub llama: LlamaConfig,
     /// `delegation`.
     pub delegation: DelegationSettings,
     /// `terminal`.
@@ -291,6 +294,7 @@ impl Config {
             agent: agent(&root)?,
             auxiliary: auxiliary(&root)?,
             compression: compression(&root)?,
+            llama: llama(&root)?,
             delegation: delegation(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
@@ -464,6 +468,7 @@ impl std::fmt::Debug for Config {
             .field("agent", &self.agent)
             .field("auxiliary", &self.auxiliary)
             .field("compression", &self.compression)
+            .field("llama", &self.llama)
             .field("delegation", &self.delegation)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)

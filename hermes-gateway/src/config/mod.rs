@@ -16,6 +16,7 @@ pub mod env;
 pub mod error;
 pub mod fallback;
 mod files;
+mod llama;
 mod near;
 #[cfg(test)]
 mod page_tests;
@@ -33,5 +34,7 @@ pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use fallback::FallbackConfig;
+pub(crate) use llama::LLAMA_CONTEXT;
+pub use llama::LlamaConfig;
 pub use scope::Scope;
 pub use settings::{MASK, Shown, Source};
