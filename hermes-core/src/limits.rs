@@ -8,6 +8,9 @@ pub const COOLDOWN_BASE_MS: u64 = 60_000;
 pub const COOLDOWN_MAX_MS: u64 = 4 * 60 * 60 * 1_000;
 /// Attempts at one request before the turn gives up: the first and three more (`agent.api_max_retries`).
 pub const REQUEST_ATTEMPTS_MAX: u32 = 4;
+/// Times that one request goes out again with another key of the same provider; none of them counts as an attempt. More
+/// keys than anybody has, and an end for a provider that takes none of them.
+pub const KEY_ROTATIONS_MAX: u32 = 32;
 /// First wait before a request is tried again; doubles with every attempt (engine reference, 8.2).
 pub const BACKOFF_BASE_MS: u64 = 2_000;
 /// Longest wait that the program chooses itself (engine reference, 8.2).
@@ -199,8 +202,6 @@ pub const FOCUS_MAX_BYTES: usize = 4_096;
 pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
-/// Time for a model to make its window larger: it is loaded once more for that. Ours.
-pub const WINDOW_GROWTH_MS: u64 = 660_000;
 
 /// Silence of a turn after which it is stopped (`agent.turn_liveness.timeout_s`, 600 s).
 pub const LIVENESS_TIMEOUT_MS: u64 = 600_000;

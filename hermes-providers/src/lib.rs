@@ -27,6 +27,7 @@ pub mod mode;
 mod percent;
 mod practice;
 mod profile;
+pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;
@@ -38,7 +39,7 @@ pub use chat::{
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
-pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
+pub use http::{HttpChatModel, HttpModelConfig, Network, Timeouts, Transport};
 #[cfg(feature = "http")]
 pub use local::{
     DESCRIBE_TIMEOUT_MS, LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, describe_local, probe_local,
@@ -50,8 +51,8 @@ pub use local::{
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Patience, Profile, ProfileError,
+    Profiles, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

@@ -26,7 +26,7 @@ use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
 use crate::event::{Event, EventKind};
-use crate::limits::{AUXILIARY_ROUTES_MAX, WINDOW_GROWTH_MS};
+use crate::limits::AUXILIARY_ROUTES_MAX;
 use crate::persist::persist;
 use crate::stop::StopSignal;
 use crate::tokens::{self, Anchor, Load};
@@ -62,9 +62,8 @@ pub(crate) enum Trigger {
 impl Turn<'_> {
     /// Shortens the history when the next request would be over the threshold.
     pub(crate) async fn preflight(&mut self) -> Result<(), Ending> {
-        while let Some(threshold) = self.compress_threshold()
-            && self.load() >= threshold
-        {
+        let Some(threshold) = self.compress_threshold() else { return Ok(()) };
+        while self.load() >= threshold {
             if !self.compress(Trigger::Threshold).await? {
                 break;
             }
@@ -81,25 +80,9 @@ impl Turn<'_> {
         Some(summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window))))
     }
 
-    /// The model's window: what it was grown to, else what its provider last said, else what is known of it.
+    /// The model's window: what its provider last said, else what is known of it.
     fn window(&self) -> Option<u64> {
-        self.model.grown_window().or_else(|| self.engine.window_of(self.model.info()))
-    }
-
-    /// Lets the model's window grow, where it can: nothing is left out of a history for which there can be room.
-    async fn grow(&mut self, trigger: Trigger, window: u64) -> bool {
-        if !matches!(trigger, Trigger::Threshold | Trigger::Overflow) {
-            return false;
-        }
-        let stopped = self.stop.soft().clone();
-        let _waiting = self.pulse.wait(Patience::Ms(WINDOW_GROWTH_MS));
-        let grown = tokio::select! {
-            biased;
-            () = stopped.cancelled() => None,
-            () = self.engine.clock.sleep(WINDOW_GROWTH_MS) => None,
-            grown = self.model.grow_window(window.saturating_mul(2)) => grown,
-        };
-        grown.is_some_and(|grown| grown > window)
+        self.engine.window_of(self.model.info())
     }
 
     /// The size of the next request in tokens. What was counted for it is not counted again: a round costs as much in a
@@ -114,9 +97,6 @@ impl Turn<'_> {
     /// Shortens the history; false when it stays as it is.
     pub(crate) async fn compress(&mut self, trigger: Trigger) -> Result<bool, Ending> {
         let (Some(session), Some(window)) = (self.session.clone(), self.window()) else { return Ok(false) };
-        if self.grow(trigger, window).await {
-            return Ok(true);
-        }
         if self.compressions >= self.engine.settings.compression.attempts_max {
             return Ok(false);
         }

@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use hermes_core::{EndReason, Engine, EventKind, WindowKeeper};
-use hermes_providers::{
-    ChatModel, ChatRequest, DeltaStream, ErrorClass, ModelInfo, ProviderError, Script, ScriptedModel,
-};
+use hermes_providers::{ErrorClass, ModelInfo, Script, ScriptedModel};
 
 use crate::auxiliary::{long, named};
 use crate::support::{World, ask, error};
@@ -97,80 +95,4 @@ async fn a_summariser_s_word_on_its_window_is_kept_as_its_own() {
     assert_eq!(ask(&engine, Some(&conversation), "3").await.answer, "done");
     let windows = kept.windows.lock().unwrap().clone();
     assert_eq!(windows, [("notes".to_owned(), 16_384, 0)]);
-}
-
-/// A model that is run by us: its window can grow.
-struct Growing {
-    inner: Arc<ScriptedModel>,
-    grown: Mutex<Option<u64>>,
-    max: u64,
-}
-
-#[async_trait]
-impl ChatModel for Growing {
-    fn info(&self) -> &ModelInfo {
-        self.inner.info()
-    }
-
-    async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError> {
-        self.inner.stream(request).await
-    }
-
-    fn grown_window(&self) -> Option<u64> {
-        *self.grown.lock().unwrap()
-    }
-
-    async fn grow_window(&self, wanted: u64) -> Option<u64> {
-        let larger = wanted.min(self.max);
-        let now = self.grown_window().or(self.info().context_window);
-        if now.is_some_and(|now| now >= larger) {
-            return None;
-        }
-        *self.grown.lock().unwrap() = Some(larger);
-        Some(larger)
-    }
-}
-
-fn growing(world: &World, inner: &Arc<ScriptedModel>, max: u64) -> (Engine, Arc<Growing>) {
-    let model = Arc::new(Growing { inner: inner.clone(), grown: Mutex::new(None), max });
-    let mut parts = world.parts("e", inner.clone());
-    parts.model = model.clone();
-    (Engine::new(parts), model)
-}
-
-#[tokio::test]
-async fn e43_a_window_that_can_grow_does_so_before_anything_is_left_out() {
-    let world = World::new();
-    let answers = (0..5).map(|_| Script::text(long(8_000)));
-    let after = [too_long(32_768), Script::text("done")];
-    let inner = named("model", 1_000_000, answers.chain(after));
-    let (engine, model) = growing(&world, &inner, 4_000_000);
-    let conversation = ask(&engine, None, "0").await.conversation;
-    for n in 1..5 {
-        ask(&engine, Some(&conversation), &n.to_string()).await;
-    }
-    let end = ask(&engine, Some(&conversation), "now").await;
-    assert_eq!(end.reason, EndReason::Answered);
-    assert_eq!(inner.left(), 0);
-    assert!(sizes(&world).is_empty(), "nothing was shortened: {:?}", sizes(&world));
-    assert!(model.grown_window().is_some());
-    let requests = inner.requests();
-    let [.., refused, again] = requests.as_slice() else { panic!("two requests at the end") };
-    assert_eq!(refused.messages, again.messages, "the same history, whole");
-}
-
-#[tokio::test]
-async fn a_window_at_its_limit_lets_the_history_be_shortened() {
-    let world = World::new();
-    let answers = (0..5).map(|_| Script::text(long(8_000)));
-    let after = [too_long(32_768), Script::text("what was said"), Script::text("done")];
-    let inner = named("model", 1_000_000, answers.chain(after));
-    let (engine, model) = growing(&world, &inner, 1_000_000);
-    let conversation = ask(&engine, None, "0").await.conversation;
-    for n in 1..5 {
-        ask(&engine, Some(&conversation), &n.to_string()).await;
-    }
-    let end = ask(&engine, Some(&conversation), "now").await;
-    assert_eq!((end.reason, model.grown_window()), (EndReason::Answered, None));
-    assert_eq!(sizes(&world), [32_768]);
 }

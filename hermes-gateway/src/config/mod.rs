@@ -16,8 +16,8 @@ pub mod env;
 pub mod error;
 pub mod fallback;
 mod files;
-mod llama;
 mod near;
+mod network;
 #[cfg(test)]
 mod page_tests;
 mod raw;
@@ -34,7 +34,6 @@ pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use fallback::FallbackConfig;
-pub(crate) use llama::LLAMA_CONTEXT;
-pub use llama::LlamaConfig;
+pub use network::NetworkConfig;
 pub use scope::Scope;
 pub use settings::{MASK, Shown, Source};

@@ -16,6 +16,7 @@ use crate::mode::gemini::quirks::{Family, Thinking};
 use crate::mode::names::{NameMap, wire_id};
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// What stands for the signature of a call that another model made. The maker documents it for histories that were not
 /// made by Gemini ("Thought signatures", questions and answers).
@@ -147,15 +148,24 @@ impl<'a> Document<'a> {
         }
     }
 
+    fn dialect(&self) -> SchemaDialect {
+        self.options.quirks.schema.unwrap_or(SchemaDialect::Gemini)
+    }
+
     /// No tools, no field.
     fn tools(&mut self, tools: &[ToolSchema]) {
         for (at, tool) in tools.iter().enumerate() {
             self.out.raw(if at == 0 { "\"tools\":[{\"functionDeclarations\":[" } else { "," });
             self.out.raw("{\"name\":");
             self.out.json(&*self.names.wire(&tool.name));
-            self.out.member("description", &tool.description);
-            if takes_arguments(&tool.parameters) {
-                self.out.member("parametersJsonSchema", &tool.parameters);
+            let clean = clean_tool(tool, self.dialect());
+            self.out.member("description", &*clean.description);
+            if takes_arguments(&clean.parameters) {
+                let field = match self.dialect() {
+                    SchemaDialect::OpenApi => "parameters",
+                    _ => "parametersJsonSchema",
+                };
+                self.out.member(field, &clean.parameters);
             }
             self.out.raw("}");
         }
@@ -302,7 +312,7 @@ impl<'a> Document<'a> {
             }
         }
         self.out.raw(if is_error { ",\"response\":{\"error\":" } else { ",\"response\":{\"output\":" });
-        self.out.json(content);
+        self.out.json(&*clean_listing(name, content, self.dialect()));
         self.out.raw("}");
         let inside = self.family.is_some_and(|family| family.result_images);
         for (at, image) in images.iter().enumerate().filter(|_| inside) {
