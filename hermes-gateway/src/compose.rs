@@ -11,7 +11,7 @@ use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
 use hermes_providers::aws::AwsCredentials;
-use hermes_providers::catalogue::Catalogue;
+use hermes_providers::catalogue::{Catalogue, Modality, Source};
 use hermes_providers::{
     ApiMode, ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts,
     Transport, probe_local,
@@ -444,6 +444,9 @@ impl Parts {
         let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
         config.context_window = known.context_window.map(|fact| fact.value);
         config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
+        // What is only usual in a family hides no picture from a model.
+        let reads = known.inputs.filter(|inputs| inputs.source != Source::Family);
+        config.sees_images = reads.map(|inputs| inputs.value.contains(&Modality::Image));
         config.transport = Some(self.transport.clone());
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {

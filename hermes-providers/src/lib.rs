@@ -46,7 +46,8 @@ pub use local::{
 };
 #[cfg(all(feature = "http", unix))]
 pub use local::{
-    LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
+    LLAMA_LOG_BYTES, LLAMA_SERVER, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaModel, LlamaServer,
+    LlamaServerConfig, llama_model_name,
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
