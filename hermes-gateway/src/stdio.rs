@@ -71,6 +71,9 @@ pub const METHODS: &[&str] = &[
     "approval/respond",
     "clarify/respond",
     "model/status",
+    "model/search",
+    "model/show",
+    "model/refresh",
     "tools/list",
     "system/doctor",
 ];

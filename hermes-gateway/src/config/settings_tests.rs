@@ -90,6 +90,8 @@ context_file_read_timeout: 0.5
 database:
   url: postgres://me@localhost/hermes
   synchronous: normal
+credential_pool_strategies:
+  groq: random
 ";
 
 fn config(text: &str) -> Config {

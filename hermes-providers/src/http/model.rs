@@ -143,7 +143,7 @@ impl HttpChatModel {
         let again = self.encode(request).ok().filter(|again| again != refused);
         match &again {
             Some(_) => {
-                tracing::info!(route = %self.route, ?remedy, "the provider refused this; it is left out from now on")
+                tracing::info!(route = %self.route, ?remedy, "the provider refused this; it is left out from now on");
             }
             None => self.host.set_repairs(&self.info.model, known),
         }

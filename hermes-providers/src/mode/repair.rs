@@ -66,7 +66,7 @@ impl Repairs {
             Remedy::DropField(name) => new.field(name, None),
             Remedy::RenameField { from, to } => new.field(from, Some(to.clone())),
             Remedy::DropImages => {
-                new.refused.extend(request.messages.iter().flat_map(images).map(|image| mark(&image.data)))
+                new.refused.extend(request.messages.iter().flat_map(images).map(|image| mark(&image.data)));
             }
             Remedy::DropToolImages => new.no_tool_images = true,
             Remedy::PlainSchemas => new.plain_schemas = true,
