@@ -18,4 +18,5 @@ mod models;
 mod oneshot;
 mod prefix;
 mod processes;
+mod signatures;
 mod store;
