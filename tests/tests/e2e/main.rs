@@ -19,4 +19,5 @@ mod models;
 mod oneshot;
 mod prefix;
 mod processes;
+mod signatures;
 mod store;
