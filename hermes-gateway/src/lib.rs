@@ -22,6 +22,7 @@ mod model;
 mod models;
 mod prompt_source;
 pub mod protocol;
+mod providers;
 mod retry;
 mod service;
 mod sessions;

@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod import;
 mod model;
+mod providers;
 mod sessions;
 mod store;
 mod tools;
@@ -45,6 +46,7 @@ registry! {
     Import => import, "Bring conversations in: the Python program's, or an export";
     Store => store, "Check, back up, restore and shrink the store";
     Model => model, "Show which model is used and why; find models, their windows and prices";
+    Providers => providers, "Show the providers, and where each of their values is from";
     Config => config, "Show, check and change the configuration";
     Tools => tools, "Show the tools";
     Doctor => doctor, "Check the installation";
