@@ -1,11 +1,12 @@
 //! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
 //! built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
+use hermes_providers::credential::SeededKey;
 use hermes_providers::{ApiMode, CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
-use crate::config::{Config, Env, FallbackConfig, Keys, Lookup, ProviderConfig, TaskModel};
+use crate::config::{Config, Env, FallbackConfig, Keys, ProviderConfig, TaskModel};
 use crate::fallback;
 use crate::protocol::RpcError;
 
@@ -26,6 +27,8 @@ pub(crate) struct Choice {
     pub model: String,
     pub base_url: String,
     pub key: Option<SecretString>,
+    /// The credentials that take turns, when the key is not one that the configuration names.
+    pub pool: Option<PoolPlan>,
     /// Where the key is from, never the key.
     pub key_source: String,
     /// The wire, where the configuration names one.
@@ -34,6 +37,18 @@ pub(crate) struct Choice {
     pub reason: String,
     pub context_window: Option<u64>,
 }
+
+/// The credentials of one provider that take turns.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolPlan {
+    /// The provider's name in `auth.json`.
+    pub provider: String,
+    /// Keys of variables.
+    pub seeded: Vec<SeededKey>,
+}
+
+/// A key, its pool, and where it is from.
+type FoundKey = (Option<SecretString>, Option<PoolPlan>, String);
 
 impl Choice {
     /// The model for when there is no other.
@@ -44,6 +59,7 @@ impl Choice {
             model: PRACTICE.to_owned(),
             base_url: String::new(),
             key: None,
+            pool: None,
             key_source: String::new(),
             api_mode: None,
             reason: "nothing is configured, no key is set and no local server answers".to_owned(),
@@ -162,7 +178,8 @@ pub(crate) fn choose_for_task(wanted: &TaskModel, main: &Choice, known: Known<'_
     let chosen = choose_by_name(wanted, main, known)?;
     let Some(key) = &wanted.api_key else { return Some(chosen) };
     let key = SecretString::from(known.keys.expand(key.expose_secret()));
-    Some(chosen.map(|choice| Choice { key: Some(key), key_source: "api_key of its entry".to_owned(), ..choice }))
+    let source = "api_key of its entry".to_owned();
+    Some(chosen.map(|choice| Choice { key: Some(key), pool: None, key_source: source, ..choice }))
 }
 
 fn choose_by_name(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
@@ -257,7 +274,7 @@ impl Facts<'_> {
                 ),
             ));
         };
-        let (key, key_source) = self.find_key(name, profile, entry, of_model)?;
+        let (key, pool, key_source) = self.find_key(name, profile, entry, of_model)?;
         Ok(Some(Choice {
             provider: if entry.is_some() && self.profiles.get(name).is_none() {
                 name.to_owned()
@@ -268,6 +285,7 @@ impl Facts<'_> {
             model,
             base_url,
             key,
+            pool,
             key_source,
             api_mode: self.api_mode.filter(|_| of_model),
             reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
@@ -306,23 +324,23 @@ impl Facts<'_> {
         profile: &Profile,
         entry: Option<&ProviderConfig>,
         of_model: bool,
-    ) -> Result<(Option<SecretString>, String), RpcError> {
+    ) -> Result<FoundKey, RpcError> {
         // `${NAME}` in the file stands for that variable, as it does for the Python program.
         let expand = |key: &SecretString| SecretString::from(self.keys.expand(key.expose_secret()));
         if let Some(key) = self.config.model.api_key.as_ref().filter(|_| of_model) {
-            return Ok((Some(expand(key)), "model.api_key in config.yaml".to_owned()));
+            return Ok((Some(expand(key)), None, "model.api_key in config.yaml".to_owned()));
         }
         if let Some(key) = entry.and_then(|entry| entry.api_key.as_ref()) {
-            return Ok((Some(expand(key)), format!("providers.{name}.api_key in config.yaml")));
+            return Ok((Some(expand(key)), None, format!("providers.{name}.api_key in config.yaml")));
         }
         let named = entry.and_then(|entry| entry.key_env.as_deref());
-        for variable in named.into_iter().chain(profile.env_keys.iter().map(String::as_str)) {
-            if let Lookup::Found { key, place } = self.keys.key(variable) {
-                return Ok((Some(key), format!("{variable} ({place})")));
-            }
+        let variables = named.into_iter().chain(profile.env_keys.iter().map(String::as_str));
+        let owner = if profile.id == CUSTOM { name } else { profile.id.as_str() };
+        if let Some(found) = self.pooled(owner, variables) {
+            return Ok(found);
         }
         if profile.key != KeyRule::Required {
-            return Ok((None, String::new()));
+            return Ok((None, None, String::new()));
         }
         Err(wrong(
             "HM0211",
@@ -334,6 +352,21 @@ impl Facts<'_> {
         ))
     }
 
+    /// The credentials of variables and of `auth.json`, when there is one.
+    fn pooled<'v>(&self, owner: &str, variables: impl IntoIterator<Item = &'v str>) -> Option<FoundKey> {
+        let seeded = self.keys.seeded(owner, variables);
+        let source = match seeded.first() {
+            Some(first) => {
+                let place = self.keys.value(&first.variable).map_or("environment", |(_, place)| place);
+                format!("{} ({place})", first.variable)
+            }
+            None if self.keys.has_login(owner) => "auth.json".to_owned(),
+            None => return None,
+        };
+        let key = seeded.first().map(|first| first.key.clone());
+        Some((key, Some(PoolPlan { provider: owner.to_owned(), seeded }), source))
+    }
+
     /// A key in the environment decides.
     fn by_key(&self) -> Result<Option<Choice>, RpcError> {
         // A key of a provider that has no model of its own decides nothing while no model is named: many programs set such
@@ -343,12 +376,10 @@ impl Facts<'_> {
             !profile.base_url.is_empty() && (names_model || profile.default_model.is_some())
         };
         let mut keyed = self.profiles.iter().filter(usable).filter_map(|profile| {
-            profile.env_keys.iter().find_map(|name| match self.keys.key(name) {
-                Lookup::Found { key, place } => Some((profile, name, key, place)),
-                Lookup::Placeholder | Lookup::Missing => None,
-            })
+            Some((profile, self.pooled(&profile.id, profile.env_keys.iter().map(String::as_str))?))
         });
-        let Some((profile, variable, key, place)) = keyed.next() else { return Ok(None) };
+        let Some((profile, (key, pool, key_source))) = keyed.next() else { return Ok(None) };
+        let variable = key_source.split(' ').next().unwrap_or_default().to_owned();
         let others: Vec<&str> = keyed.map(|(profile, ..)| profile.id.as_str()).collect();
         let Some(model) = self.wanted_model().cloned().or_else(|| profile.default_model.clone()) else {
             return Err(wrong(
@@ -367,10 +398,15 @@ impl Facts<'_> {
             profile: profile.id.clone(),
             model,
             base_url: self.base_url(profile, None, false).unwrap_or_else(|| profile.base_url.clone()),
-            key: Some(key),
-            key_source: format!("{variable} ({place})"),
+            key,
+            pool,
+            reason: if variable == "auth.json" {
+                format!("auth.json has a credential for it{also}")
+            } else {
+                format!("{variable} is set{also}")
+            },
+            key_source,
             api_mode: self.api_mode,
-            reason: format!("{variable} is set{also}"),
             context_window: self.config.model.context_length,
         }))
     }
@@ -392,6 +428,7 @@ impl Facts<'_> {
             model,
             base_url: server.base_url.clone(),
             key: None,
+            pool: None,
             key_source: String::new(),
             api_mode: self.api_mode,
             reason: format!("{} answers at {}", profile.name, server.base_url),

@@ -39,18 +39,19 @@ pub use chat::{
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
-pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
+pub use http::{HttpChatModel, HttpModelConfig, Network, Timeouts, Transport};
 #[cfg(feature = "http")]
 pub use local::{
     DESCRIBE_TIMEOUT_MS, LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, describe_local, probe_local,
 };
 #[cfg(all(feature = "http", unix))]
 pub use local::{
-    LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
+    LLAMA_LOG_BYTES, LLAMA_SERVER, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaModel, LlamaServer,
+    LlamaServerConfig, llama_model_name,
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, Extra, KeyRule, Ladder, MaxTokensField, ModelRule, Profile,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, Extra, KeyRule, Ladder, MaxTokensField, ModelRule, Patience, Profile,
     ProfileError, Profiles, Quirks, ReasoningEcho, ReasoningField, Source, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]

@@ -18,6 +18,10 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/pool.rs"]
+mod pool;
+#[path = "http/refresh.rs"]
+mod refresh;
 #[path = "http/responses.rs"]
 mod responses;
 #[path = "http/secrets.rs"]

@@ -16,7 +16,7 @@ use crate::cassette::file::{Answered, Asked, Exchange, Piece, Tape};
 use crate::cassette::redact::Redactor;
 use crate::cassette::wire::{Arrived, Connection};
 use crate::cassette::{CassetteError, MAX_CASSETTE_BODY_BYTES};
-use crate::http::token_client;
+use crate::http::Transport;
 
 /// The status of an answer for which nothing was recorded.
 const STATUS_UNMATCHED: u16 = 501;
@@ -107,7 +107,7 @@ impl Cassette {
             return Err(wrong());
         }
         let base_path = url.path().trim_end_matches('/').to_owned();
-        let client = token_client(url.scheme() == "https", None).await;
+        let client = Transport::default().token_client(&url).await;
         let client = client.map_err(|error| CassetteError::Upstream(error.message))?;
         url.set_path("");
         url.set_query(None);

@@ -15,7 +15,7 @@ const NO_EFFORT: &str = "none";
 pub struct Ladder {
     /// Beginnings of the model's name; an empty one means every model.
     pub models: Vec<String>,
-    /// Efforts that they know, weakest first; empty: unknown, pass what is asked.
+    /// Efforts that they know, weakest first; empty: they refuse the field.
     pub efforts: Vec<String>,
 }
 
@@ -27,7 +27,8 @@ pub(super) fn clamp_effort<'a>(wanted: &'a str, model: &str, quirks: &'a Quirks)
     }
     let own = quirks.ladders.iter().find(|ladder| begins(model, &ladder.models));
     let efforts = own.map_or(&quirks.efforts, |ladder| &ladder.efforts);
-    if efforts.is_empty() || efforts.iter().any(|known| known == wanted) {
+    // What a provider knows may be unknown; then it is passed on.
+    if (own.is_none() && efforts.is_empty()) || efforts.iter().any(|known| known == wanted) {
         return Some(wanted);
     }
     if wanted == NO_EFFORT {
@@ -75,7 +76,7 @@ mod tests {
             ladders: vec![
                 Ladder { models: words(&["new-mini"]), efforts: words(&["high"]) },
                 Ladder { models: words(&["new"]), efforts: words(&["none", "low", "xhigh"]) },
-                Ladder { models: words(&["free"]), efforts: Vec::new() },
+                Ladder { models: words(&["plain"]), efforts: Vec::new() },
             ],
             ..Quirks::default()
         };
@@ -88,7 +89,8 @@ mod tests {
             ("new-2", "max", Some("xhigh")),
             ("new-2", "none", Some("none")),
             ("new-2", "minimal", Some("low")),
-            ("free", "minimal", Some("minimal")),
+            ("plain", "minimal", None),
+            ("plain", "none", None),
         ] {
             assert_eq!(clamp_effort(wanted, model, &quirks), sent, "{model} {wanted}");
         }

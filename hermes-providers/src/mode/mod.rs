@@ -12,6 +12,7 @@ pub(crate) mod effort;
 pub mod gemini;
 mod images;
 mod names;
+mod repair;
 pub mod responses;
 mod writer;
 
@@ -27,6 +28,7 @@ use crate::profile::{ApiMode, Quirks};
 pub use body::MAX_BODY_BYTES;
 pub use context::DecodeContext;
 pub use names::{MAX_TOOL_NAME_BYTES, NameMap};
+pub use repair::Repairs;
 
 /// What an encoder must know beside the request.
 #[derive(Debug, Clone)]

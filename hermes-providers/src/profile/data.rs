@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::profile::{ApiMode, AuthHeader, KeyRule, Quirks};
+use crate::profile::{ApiMode, AuthHeader, KeyRule, Patience, Quirks};
 
 /// One provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -51,6 +51,13 @@ pub struct Profile {
     /// Where the profile is from.
     #[serde(skip)]
     pub source: Source,
+    /// How people log in, where the provider lets programs of others do that.
+    #[cfg(feature = "http")]
+    #[serde(default)]
+    pub oauth: Option<crate::credential::device::OAuth>,
+    /// How long its models may be silent, where they need longer than others.
+    #[serde(default)]
+    pub patience: Vec<Patience>,
     /// How the wire differs.
     #[serde(default)]
     pub quirks: Quirks,

@@ -7,6 +7,7 @@ mod data;
 mod error;
 mod host;
 mod mode;
+mod patience;
 mod quirks;
 mod registry;
 
@@ -14,5 +15,7 @@ pub use crate::mode::effort::Ladder;
 pub use data::{ModelRule, Profile, Source};
 pub use error::ProfileError;
 pub use mode::{ApiMode, AuthHeader, KeyRule};
+pub use patience::Patience;
+pub(crate) use patience::floor;
 pub use quirks::{EmptyContent, Extra, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
 pub use registry::{CUSTOM, Profiles};

@@ -203,3 +203,31 @@ async fn an_error_answer_of_aws_has_the_class_of_its_type() {
         assert!(error.message.contains(message.trim_end_matches('.')), "{error}");
     }
 }
+
+#[tokio::test]
+async fn where_streams_are_not_allowed_the_answer_comes_whole_from_then_on() {
+    const DENIED: &str = r#"{"message":"User: arn:aws:iam::1:user/u is not authorized to perform: bedrock:InvokeModelWithResponseStream"}"#;
+    const WHOLE: &str =
+        r#"{"output":{"message":{"role":"assistant","content":[{"text":"whole"}]}},"stopReason":"end_turn"}"#;
+    let headers = "x-amzn-ErrorType: AccessDeniedException\r\n";
+    let server = Server::start(move |seen| {
+        let is_stream = seen.head.contains("/converse-stream ");
+        vec![if is_stream { response("403 No", headers, DENIED) } else { response("200 OK", "", WHOLE) }]
+    })
+    .await;
+    let model = signing(&server);
+    for _ in 0..2 {
+        let (text, done) = ask(&model).await;
+        assert_eq!((text.as_str(), done.unwrap().text.as_str()), ("whole", "whole"));
+    }
+    let ends: Vec<bool> = server.seen().iter().map(|seen| seen.head.contains("/converse-stream ")).collect();
+    assert_eq!(ends, [true, false, false]);
+
+    // Where nothing is allowed, the key is refused, and streams are asked for again next time.
+    let server = Server::start(move |_| vec![response("403 No", headers, DENIED)]).await;
+    let model = signing(&server);
+    assert_eq!(ask(&model).await.1.unwrap_err().class, ErrorClass::Auth);
+    assert_eq!(server.seen().len(), 2);
+    assert_eq!(ask(&model).await.1.unwrap_err().class, ErrorClass::Auth);
+    assert!(server.seen()[2].head.contains("/converse-stream "));
+}

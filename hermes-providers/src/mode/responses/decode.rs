@@ -454,7 +454,7 @@ impl ResponsesDecoder {
         }
         let finish = match told {
             "" | "completed" => Finish::Stop,
-            "incomplete" => normal_reason(response.reason()),
+            "incomplete" => normal_reason(response.reason().as_deref()),
             "cancelled" => return Err(self.context.error(ErrorClass::Incomplete, "the provider cancelled the answer")),
             _ => return Err(self.context.error(ErrorClass::Incomplete, "the answer ended before it was whole")),
         };
@@ -511,8 +511,8 @@ impl ResponsesDecoder {
 }
 
 /// Why an answer is not complete; nothing becomes "stop".
-fn normal_reason(reason: Option<String>) -> Finish {
-    match reason.as_deref() {
+fn normal_reason(reason: Option<&str>) -> Finish {
+    match reason {
         Some("max_output_tokens" | "max_tokens" | "length") => Finish::Length,
         Some("content_filter") => Finish::ContentFilter,
         Some(other) => Finish::Other(other.to_owned()),

@@ -158,7 +158,7 @@ impl<'a> Document<'a> {
                 self.answer(text, sidecar.as_ref(), calls);
             }
             ChatMessage::Tool { call_id, name, content, images, .. } => {
-                self.result(call_id, &clean_listing(name, content, self.dialect()), images)
+                self.result(call_id, &clean_listing(name, content, self.dialect()), images);
             }
         }
     }

@@ -77,7 +77,7 @@ fn the_keys_have_a_fixed_order() {
     assert_eq!(
         text_of(&full, &options()),
         r#"{"model":"m","stream":true,"store":false,"instructions":"sys","#.to_owned()
-            + r#""tools":[{"type":"function","name":"t","description":"d","strict":false,"parameters":{"type":"object"}}],"#
+            + r#""tools":[{"type":"function","name":"t","description":"d","strict":false,"parameters":{"type":"object","properties":{}}}],"#
             + r#""tool_choice":"auto","parallel_tool_calls":true,"max_output_tokens":9,"temperature":0.5,"#
             + r#""reasoning":{"effort":"high","summary":"auto"},"include":["reasoning.encrypted_content"],"#
             + r#""prompt_cache_key":"k","#
