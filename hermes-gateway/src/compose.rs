@@ -41,12 +41,12 @@ use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
-use crate::models;
 use crate::pools::Pools;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
 use crate::window_file::WindowFile;
+use crate::{models, providers};
 
 /// What one start of the program asks for, beyond what is configured.
 #[derive(Debug, Clone, Default)]
@@ -110,6 +110,8 @@ pub(crate) struct Parts {
     keys: Keys,
     overrides: Overrides,
     profiles: Profiles,
+    /// Files of the user's that were left out.
+    profile_problems: Vec<RpcError>,
     choice: Result<Choice, RpcError>,
     registry: Arc<ToolRegistry>,
     selection: ToolSelection,
@@ -132,6 +134,14 @@ pub(crate) fn wrong(code: &str, message: impl Into<String>) -> RpcError {
     RpcError { code: code.to_owned(), message: message.into(), usage: true }
 }
 
+/// A provider that is not known may be one whose file was left out.
+fn with_problems(mut error: RpcError, problems: &[RpcError]) -> RpcError {
+    for problem in problems.iter().filter(|_| error.code == "HM0207") {
+        error.message.push_str(&format!("; {}: {}", problem.code, problem.message));
+    }
+    error
+}
+
 impl Parts {
     /// Reads what is configured and chooses the model.
     pub(crate) async fn gather(launch: Launch) -> Result<(Self, Arc<Hub>), RpcError> {
@@ -139,8 +149,10 @@ impl Parts {
         let scope = Scope::resolve(&launch.env, launch.profile.as_deref()).map_err(config_error)?;
         let config = Config::load(&scope).map_err(config_error)?;
         let keys = Keys::load(&scope, launch.env.clone()).map_err(config_error)?;
+        let home = scope.home.clone();
+        let read = tokio::task::spawn_blocking(move || providers::load(&home)).await;
+        let (profiles, profile_problems) = read.map_err(|error| wrong("HM0206", error.to_string()))??;
         let transport = transport(&scope, &config, &keys, &launch.env).await?;
-        let profiles = Profiles::bundled().map_err(|error| wrong("HM0206", error.to_string()))?;
         let flags = ModelFlags { model: launch.overrides.model.clone(), provider: launch.overrides.provider.clone() };
         let known = Known { config: &config, keys: &keys, profiles: &profiles };
         let mut choice = model::choose(&flags, known, None);
@@ -152,6 +164,7 @@ impl Parts {
             choice = model::choose(&flags, known, Some(&local));
         }
         let choice = choice.map(|found| found.unwrap_or_else(Choice::practice));
+        let choice = choice.map_err(|error| with_problems(error, &profile_problems));
         let mut registry = ToolRegistry::with_builtins();
         let registered = registry.register(hermes_core::delegate_tool(&config.delegation));
         registered.map_err(|error| wrong("HM3001", error.to_string()))?;
@@ -167,6 +180,7 @@ impl Parts {
             keys,
             overrides: launch.overrides,
             profiles,
+            profile_problems,
             choice,
             registry,
             selection,
@@ -192,6 +206,16 @@ impl Parts {
     /// Every provider that this program knows.
     pub(crate) fn profiles(&self) -> &Profiles {
         &self.profiles
+    }
+
+    /// What is wrong with profiles of the user's.
+    pub(crate) fn profile_problems(&self) -> &[RpcError] {
+        &self.profile_problems
+    }
+
+    /// Where the user's own profiles are.
+    pub(crate) fn providers_folder(&self) -> PathBuf {
+        providers::folder(&self.scope.home)
     }
 
     /// The way to all servers.

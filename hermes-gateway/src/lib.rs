@@ -24,6 +24,7 @@ mod models;
 mod pools;
 mod prompt_source;
 pub mod protocol;
+mod providers;
 mod retry;
 mod service;
 mod sessions;

@@ -369,7 +369,13 @@ impl Facts<'_> {
 
     /// A key in the environment decides.
     fn by_key(&self) -> Result<Option<Choice>, RpcError> {
-        let mut keyed = self.profiles.iter().filter(|profile| !profile.base_url.is_empty()).filter_map(|profile| {
+        // A key of a provider that has no model of its own decides nothing while no model is named: many programs set such
+        // variables for themselves.
+        let names_model = self.wanted_model().is_some();
+        let usable = |profile: &&std::sync::Arc<Profile>| {
+            !profile.base_url.is_empty() && (names_model || profile.default_model.is_some())
+        };
+        let mut keyed = self.profiles.iter().filter(usable).filter_map(|profile| {
             Some((profile, self.pooled(&profile.id, profile.env_keys.iter().map(String::as_str))?))
         });
         let Some((profile, (key, pool, key_source))) = keyed.next() else { return Ok(None) };

@@ -4,11 +4,13 @@
 //! [`ServerMessage`]s of its own accord. On a line transport each is one JSON object (`docs/protocol.md`).
 
 mod models;
+mod providers;
 
 pub use models::{
     Cost, Described, Fact, Hit, Modality, ModelFacts, ModelRefreshParams, ModelRefreshResponse, ModelSearchParams,
     ModelSearchResponse, ModelShowParams, ModelShowResponse, Money, Price, Prices, Rates, Source, Tier,
 };
+pub use providers::{ProviderDetail, ProviderValue, ProvidersListParams, ProvidersListResponse};
 // A client needs no other crate of the workspace: what the messages are made of is here too.
 pub use hermes_core::{
     Child, ChildState, ChildStop, Cursor, Decision, EndReason, Event, EventKind, GapReason, InputImage, PlannedCall,
@@ -136,6 +138,9 @@ pub enum Request {
     /// Asks a provider for its list of models and keeps it.
     #[serde(rename = "model/refresh")]
     ModelRefresh(ModelRefreshParams),
+    /// Which providers are known, and where each of their values is from.
+    #[serde(rename = "providers/list")]
+    ProvidersList(ProvidersListParams),
     /// Which tools there are, and which this session has.
     #[serde(rename = "tools/list")]
     ToolsList,
@@ -228,6 +233,8 @@ pub enum Response {
     ModelShown(Box<ModelShowResponse>),
     /// Of `model/refresh`.
     ModelsRefreshed(ModelRefreshResponse),
+    /// Of `providers/list`.
+    Providers(ProvidersListResponse),
     /// Of `tools/list`.
     Tools(Vec<ToolStatus>),
     /// Of `system/doctor`.

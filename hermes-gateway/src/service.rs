@@ -17,7 +17,7 @@ use crate::protocol::{
     PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, SessionEventsResponse,
     TurnWaitParams,
 };
-use crate::{care, models, retry, sessions};
+use crate::{care, models, providers, retry, sessions};
 
 /// What a finished piece of work leaves for those who wait for it.
 type Outcome = Result<TurnResult, RpcError>;
@@ -186,7 +186,10 @@ impl Caller {
                 Ok(answer) => answer,
                 Err(request) => match models::answer(&shared.parts, request).await {
                     Ok(answer) => answer,
-                    Err(request) => sessions::answer(&shared.parts, request).await,
+                    Err(request) => match providers::answer(&shared.parts, request) {
+                        Ok(answer) => answer,
+                        Err(request) => sessions::answer(&shared.parts, request).await,
+                    },
                 },
             },
         }

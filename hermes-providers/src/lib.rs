@@ -51,8 +51,8 @@ pub use local::{
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Patience, Profile, ProfileError,
-    Profiles, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, Extra, KeyRule, Ladder, MaxTokensField, ModelRule, Patience, Profile,
+    ProfileError, Profiles, Quirks, ReasoningEcho, ReasoningField, Source, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

@@ -9,6 +9,7 @@ mod config;
 mod doctor;
 mod import;
 mod model;
+mod providers;
 mod sessions;
 mod store;
 mod tools;
@@ -47,6 +48,7 @@ registry! {
     Store => store, "Check, back up, restore and shrink the store";
     Auth => auth, "Show, add, remove and log in credentials of providers";
     Model => model, "Show which model is used and why; find models, their windows and prices";
+    Providers => providers, "Show the providers, and where each of their values is from";
     Config => config, "Show, check and change the configuration";
     Tools => tools, "Show the tools";
     Doctor => doctor, "Check the installation";

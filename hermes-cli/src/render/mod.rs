@@ -4,6 +4,7 @@ pub(crate) mod export;
 pub(crate) mod json;
 pub(crate) mod lists;
 pub(crate) mod models;
+pub(crate) mod providers;
 pub(crate) mod turn;
 
 /// A piece of what is shown.

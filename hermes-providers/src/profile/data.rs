@@ -1,6 +1,7 @@
 //! One provider.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
 
@@ -44,6 +45,12 @@ pub struct Profile {
     /// Headers that go with every request. Never secrets.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// What differs for some models; the first rule that names a model counts.
+    #[serde(default)]
+    pub models: Vec<ModelRule>,
+    /// Where the profile is from.
+    #[serde(skip)]
+    pub source: Source,
     /// How people log in, where the provider lets programs of others do that.
     #[cfg(feature = "http")]
     #[serde(default)]
@@ -54,4 +61,33 @@ pub struct Profile {
     /// How the wire differs.
     #[serde(default)]
     pub quirks: Quirks,
+}
+
+/// What differs for some models of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRule {
+    /// Beginnings of the model's name.
+    pub models: Vec<String>,
+    /// The wire.
+    pub api_mode: ApiMode,
+}
+
+/// Where a profile is from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Source {
+    /// Part of this program.
+    #[default]
+    Bundled,
+    /// A file of the user's.
+    File(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bundled => f.write_str("bundled"),
+            Self::File(file) => f.write_str(file),
+        }
+    }
 }

@@ -5,10 +5,12 @@
 #[non_exhaustive]
 pub enum ProfileError {
     /// The file is not a profile.
-    #[error("{file}: {message}")]
+    #[error("{file}:{line}: {message}")]
     Parse {
         /// File name.
         file: String,
+        /// Line of the file, the first is 1.
+        line: usize,
         /// What the parser said.
         message: String,
     },
@@ -22,4 +24,15 @@ pub enum ProfileError {
         /// Id of the other one.
         second: String,
     },
+}
+
+impl ProfileError {
+    /// The stable code (`docs/errors`).
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Parse { .. } => "HM2040",
+            Self::Clash { .. } => "HM2041",
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! A profile says how its maker is spoken to, and most makers speak one wire. Some hosts are better spoken to over another
 //! one than an address that only looks like theirs: a server that speaks OpenAI's older wire is no OpenAI.
 
-use crate::profile::{ApiMode, Profile};
+use crate::profile::{ApiMode, ModelRule, Profile};
 
 /// Hosts that speak the Responses wire; so do their regional names (`eu.api.openai.com`).
 const RESPONSES_HOSTS: [&str; 2] = ["api.openai.com", "api.router.com"];
@@ -38,7 +38,11 @@ impl Profile {
         if host.ends_with(end) && host.split('.').next() == Some(first) {
             return ApiMode::BedrockConverse;
         }
-        if is_one_of(&CHAT_HOSTS) { ApiMode::ChatCompletions } else { self.api_mode }
+        if is_one_of(&CHAT_HOSTS) {
+            return ApiMode::ChatCompletions;
+        }
+        let names = |rule: &&ModelRule| rule.models.iter().any(|start| model.starts_with(start.as_str()));
+        self.models.iter().find(names).map_or(self.api_mode, |rule| rule.api_mode)
     }
 }
 
@@ -68,6 +72,9 @@ mod tests {
         check("custom", "api.kimi.com", "/coding/v1", "m", AnthropicMessages);
         check("custom", "api.kimi.com", "/v1", "m", ChatCompletions);
         check("custom", "bedrock-runtime.eu-west-1.amazonaws.com", "", "m", BedrockConverse);
+        check("opencode-zen", "opencode.ai", "/zen/v1", "claude-opus-4-8", AnthropicMessages);
+        check("opencode-zen", "opencode.ai", "/zen/v1", "gpt-5.5", Responses);
+        check("opencode-zen", "opencode.ai", "/zen/v1", "glm-5.2", ChatCompletions);
         check("anthropic", "proxy.example", "", "m", AnthropicMessages);
         check("anthropic", "api.actual.inc", "/v1", "m", ChatCompletions);
     }

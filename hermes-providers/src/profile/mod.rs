@@ -12,10 +12,10 @@ mod quirks;
 mod registry;
 
 pub use crate::mode::effort::Ladder;
-pub use data::Profile;
+pub use data::{ModelRule, Profile, Source};
 pub use error::ProfileError;
 pub use mode::{ApiMode, AuthHeader, KeyRule};
 pub use patience::Patience;
 pub(crate) use patience::floor;
-pub use quirks::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
+pub use quirks::{EmptyContent, Extra, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
 pub use registry::{CUSTOM, Profiles};

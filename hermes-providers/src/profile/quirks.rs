@@ -85,6 +85,16 @@ pub enum SystemRole {
     Developer,
 }
 
+/// Members of the body for some models.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Extra {
+    /// Beginnings of the model's name; an empty one means every model.
+    pub models: Vec<String>,
+    /// The members, sent in order of their names. Never secrets.
+    pub body: BTreeMap<String, serde_json::Value>,
+}
+
 /// How a provider's chat-completions wire differs from the plain one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -123,6 +133,8 @@ pub struct Quirks {
     pub prompt_cache_key: bool,
     /// How schemas of tools are written; unset: as the wire's maker documents.
     pub schema: Option<SchemaDialect>,
+    /// Members that go with every request over chat completions to some models.
+    pub extra: Vec<Extra>,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
@@ -154,6 +166,7 @@ impl Default for Quirks {
             is_blind: false,
             prompt_cache_key: false,
             schema: None,
+            extra: Vec::new(),
             aggregator: false,
             messages: MessagesQuirks::default(),
             responses: ResponsesQuirks::default(),

@@ -107,6 +107,17 @@ impl Document<'_> {
         if let Some(wanted) = request.reasoning_effort.as_deref() {
             self.effort(wanted);
         }
+        let model = self.options.model.as_str();
+        for extra in
+            quirks.extra.iter().filter(|extra| extra.models.iter().any(|start| model.starts_with(start.as_str())))
+        {
+            for (name, value) in &extra.body {
+                self.raw(",");
+                self.json(name);
+                self.raw(":");
+                self.json(value);
+            }
+        }
         if let Some(key) = request.cache_key.as_deref().filter(|_| quirks.prompt_cache_key) {
             self.member("prompt_cache_key", key);
         }
@@ -351,6 +362,17 @@ mod tests {
                 + r#""reasoning_effort":"high","messages":[{"role":"system","content":"You are ünï."},"#
                 + r#"{"role":"user","content":"hi"}]}"#
         );
+    }
+
+    #[test]
+    fn members_of_the_profile_go_to_the_models_that_they_name() {
+        let of = |model: &str| {
+            let options = WireOptions { model: model.into(), ..options("alibaba") };
+            serde_json::from_slice::<Value>(&encode(&request(vec![user("hi")]), &options).body).unwrap()
+        };
+        assert_eq!(of("qwen3.7-max")["preserve_thinking"], true);
+        assert_eq!(of("glm-5.1")["clear_thinking"], false);
+        assert_eq!(of("qwen-plus").get("preserve_thinking"), None);
     }
 
     #[test]
