@@ -381,7 +381,7 @@ impl Node {
     /// What a host does beside its turns. Never ends.
     pub(crate) async fn look_after(&self) {
         if self.delegates {
-            family::look_after(&self.engine, self.clock.as_ref()).await;
+            family::look_after(&self.engine, self.clock.as_ref(), &self.conversations).await;
         }
         futures::future::pending::<()>().await;
     }
