@@ -38,6 +38,7 @@ mod crowd;
 mod family;
 mod model;
 mod parts;
+mod people;
 mod real;
 mod scenarios;
 mod schedule;
