@@ -149,7 +149,7 @@ struct Attempt {
 /// a request that is too long) leaves the route at once.
 fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
     let passes = match error.class {
-        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit => !attempt.has_next,
+        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit | ErrorClass::Unresponsive => !attempt.has_next,
         ErrorClass::Overloaded
         | ErrorClass::ServerError
         | ErrorClass::Timeout

@@ -8,6 +8,9 @@ pub const COOLDOWN_BASE_MS: u64 = 60_000;
 pub const COOLDOWN_MAX_MS: u64 = 4 * 60 * 60 * 1_000;
 /// Attempts at one request before the turn gives up: the first and three more (`agent.api_max_retries`).
 pub const REQUEST_ATTEMPTS_MAX: u32 = 4;
+/// Times that one request goes out again with another key of the same provider; none of them counts as an attempt. More
+/// keys than anybody has, and an end for a provider that takes none of them.
+pub const KEY_ROTATIONS_MAX: u32 = 32;
 /// First wait before a request is tried again; doubles with every attempt (engine reference, 8.2).
 pub const BACKOFF_BASE_MS: u64 = 2_000;
 /// Longest wait that the program chooses itself (engine reference, 8.2).

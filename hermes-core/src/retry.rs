@@ -4,7 +4,9 @@ use hermes_providers::{ErrorClass, ProviderError};
 use hermes_store::PromptHash;
 
 use crate::end::EndReason;
-use crate::limits::{BACKOFF_BASE_MS, BACKOFF_CAP_MS, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS};
+use crate::limits::{
+    BACKOFF_BASE_MS, BACKOFF_CAP_MS, KEY_ROTATIONS_MAX, OUTPUT_CAP_MARGIN_TOKENS, OVERLOAD_ATTEMPTS, RETRY_AFTER_CAP_MS,
+};
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Decision {
         /// Milliseconds.
         wait_ms: u64,
     },
+    /// Ask again at once: another key is ready, or the one that was refused can be renewed.
+    Rotate,
     /// Ask again with at most this many output tokens; at most once.
     LowerOutput {
         /// Tokens.
@@ -34,6 +38,8 @@ pub(crate) struct Attempt {
     pub number: u32,
     /// Most attempts.
     pub max: u32,
+    /// Times that another key was asked with since the last attempt that counts, or since the request began.
+    pub rotations: u32,
     /// Whether the output cap was lowered before.
     pub output_lowered: bool,
     /// Whether there is opaque state that was not left out before.
@@ -45,8 +51,12 @@ pub(crate) struct Attempt {
 }
 
 /// Decides. A model that cannot answer at all is left at once; one that is only tired of us is not waited for while
-/// another is there; one that is overloaded gets a second try; the others are left when their tries are used up.
+/// another is there; one that is overloaded gets a second try; the others are left when their tries are used up. Another
+/// key of the same provider comes before all of that, and has a bound of its own: it costs none of the attempts (B56).
 pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
+    if error.another_key && attempt.rotations < KEY_ROTATIONS_MAX {
+        return Decision::Rotate;
+    }
     let give_up = match error.class {
         ErrorClass::Auth => return attempt.leave(EndReason::AuthFailed),
         ErrorClass::Billing => return attempt.leave(EndReason::BillingFailed),
@@ -79,10 +89,12 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         | ErrorClass::ServerError
         | ErrorClass::Timeout
         | ErrorClass::Incomplete
+        | ErrorClass::Unresponsive
         | ErrorClass::BadResponse => EndReason::RetriesExhausted,
     };
     let patience = match error.class {
-        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit => 1,
+        // Nothing was even sent: whoever else is there is asked at once (B60).
+        ErrorClass::RateLimit | ErrorClass::UpstreamRateLimit | ErrorClass::Unresponsive => 1,
         ErrorClass::Overloaded | ErrorClass::Timeout => OVERLOAD_ATTEMPTS,
         _ => attempt.max,
     };
@@ -122,7 +134,15 @@ mod tests {
     use super::*;
 
     fn attempt(number: u32) -> Attempt {
-        Attempt { number, max: 4, output_lowered: false, has_sidecars: false, may_fall_back: false, jitter_permille: 0 }
+        Attempt {
+            number,
+            max: 4,
+            rotations: 0,
+            output_lowered: false,
+            has_sidecars: false,
+            may_fall_back: false,
+            jitter_permille: 0,
+        }
     }
 
     #[test]
@@ -150,6 +170,7 @@ mod tests {
             (C::Blocked, Some(R::RequestRefused), R::RequestRefused),
             (C::Certificate, Some(R::Misconfigured), R::Misconfigured),
             (C::BadResponse, None, R::RetriesExhausted),
+            (C::Unresponsive, None, R::RetriesExhausted),
             (C::Limit, Some(R::OutputTruncated), R::OutputTruncated),
             (C::Configuration, Some(R::Misconfigured), R::Misconfigured),
         ];
@@ -174,6 +195,20 @@ mod tests {
     }
 
     #[test]
+    fn b56_another_key_comes_first_costs_no_attempt_and_has_its_own_bound() {
+        for class in [ErrorClass::RateLimit, ErrorClass::Auth, ErrorClass::Billing, ErrorClass::ModelNotFound] {
+            let mut error = ProviderError::new(class, "x");
+            error.another_key = true;
+            for number in 1..=4 {
+                let attempt = Attempt { may_fall_back: true, ..attempt(number) };
+                assert_eq!(decide(&error, attempt), Decision::Rotate, "{class:?}");
+                let spent = Attempt { rotations: KEY_ROTATIONS_MAX, ..attempt };
+                assert_ne!(decide(&error, spent), Decision::Rotate, "{class:?}");
+            }
+        }
+    }
+
+    #[test]
     fn every_class_has_its_moment_for_another_route() {
         use ErrorClass as C;
         let table = [
@@ -188,6 +223,7 @@ mod tests {
             (C::Configuration, Some(1)),
             (C::RateLimit, Some(1)),
             (C::UpstreamRateLimit, Some(1)),
+            (C::Unresponsive, Some(1)),
             (C::Overloaded, Some(2)),
             (C::Timeout, Some(2)),
             (C::ServerError, Some(4)),
@@ -225,6 +261,27 @@ mod tests {
             [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
         );
         assert_eq!(backoff_ms(1, 1_000), 3_000);
+    }
+
+    #[test]
+    fn b36_what_one_can_afford_is_asked_for_once() {
+        let mut error = ProviderError::new(ErrorClass::OutputCap, "can only afford 1200");
+        error.output_limit = Some(1_200);
+        let Decision::LowerOutput { max_output_tokens } = decide(&error, attempt(1)) else { panic!("not lowered") };
+        assert!((1..=1_200).contains(&max_output_tokens), "{max_output_tokens}");
+        let again = Attempt { output_lowered: true, ..attempt(2) };
+        assert!(matches!(decide(&error, again), Decision::End(_)));
+        let plain = ProviderError::new(ErrorClass::Billing, "no money");
+        assert_eq!(decide(&plain, attempt(1)), Decision::End(EndReason::BillingFailed));
+    }
+
+    #[test]
+    fn b60_a_host_that_is_left_alone_is_waited_for_only_when_nobody_else_is_there() {
+        let mut error = ProviderError::new(ErrorClass::Unresponsive, "x");
+        error.retry_after_ms = Some(50_000);
+        assert_eq!(decide(&error, attempt(1)), Decision::Retry { wait_ms: 50_000 });
+        let other = Attempt { may_fall_back: true, ..attempt(1) };
+        assert_eq!(decide(&error, other), Decision::FallBack(EndReason::RetriesExhausted));
     }
 
     #[test]

@@ -11,9 +11,10 @@ use hermes_core::{
     Auxiliary, Engine, EngineParts, EngineSettings, SummaryEngine, TaskTimes, ToolHost, ToolSession, ToolSessions,
 };
 use hermes_providers::aws::AwsCredentials;
-use hermes_providers::catalogue::Catalogue;
+use hermes_providers::catalogue::{Catalogue, Modality, Source};
 use hermes_providers::{
-    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, PRACTICE, PracticeModel, Profiles, Timeouts, probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts,
+    Transport, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -32,13 +33,16 @@ use crate::allow_list::FileAllowList;
 use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
+use crate::config::{
+    ApprovalsMode, Config, ConfigError, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel,
+};
 use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
 use crate::model::{self, Choice, Known, ModelFlags};
 use crate::models;
+use crate::pools::Pools;
 use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
@@ -83,6 +87,22 @@ pub struct Launch {
     pub needs_model: bool,
 }
 
+/// How servers are reached, as configured.
+async fn transport(scope: &Scope, config: &Config, keys: &Keys, env: &Env) -> Result<Transport, RpcError> {
+    let (proxy, no_proxy) = config.network.proxy_in(env);
+    let proxy = proxy.map(|proxy| keys.expand(proxy.expose_secret()).into());
+    let mut network = Network { proxy, no_proxy, ..Network::default() };
+    if let Some(file) = &config.network.ca_file {
+        let path = scope.home.join(file);
+        let unreadable = |error: std::io::Error| {
+            let error = ConfigError::Unreadable { path: path.clone(), reason: error.to_string() };
+            wrong(error.code(), error.to_string())
+        };
+        network.extra_roots_pem = tokio::fs::read(&path).await.map_err(unreadable)?;
+    }
+    Ok(Transport::new(network))
+}
+
 /// Everything that a gateway is made of.
 pub(crate) struct Parts {
     scope: Scope,
@@ -100,8 +120,11 @@ pub(crate) struct Parts {
     store: OnceCell<Arc<dyn Store>>,
     engine: OnceCell<Engine>,
     background: Background,
+    pools: Pools,
     /// What is known of models, with the lists that were kept when the engine was built.
     catalogue: OnceCell<Catalogue>,
+    /// The way to all servers, shared by all models.
+    transport: Transport,
 }
 
 /// Something in the configuration that cannot work.
@@ -116,6 +139,7 @@ impl Parts {
         let scope = Scope::resolve(&launch.env, launch.profile.as_deref()).map_err(config_error)?;
         let config = Config::load(&scope).map_err(config_error)?;
         let keys = Keys::load(&scope, launch.env.clone()).map_err(config_error)?;
+        let transport = transport(&scope, &config, &keys, &launch.env).await?;
         let profiles = Profiles::bundled().map_err(|error| wrong("HM0206", error.to_string()))?;
         let flags = ModelFlags { model: launch.overrides.model.clone(), provider: launch.overrides.provider.clone() };
         let known = Known { config: &config, keys: &keys, profiles: &profiles };
@@ -153,7 +177,9 @@ impl Parts {
             store: OnceCell::new(),
             engine: OnceCell::new(),
             background: Background::default(),
+            pools: Pools::default(),
             catalogue: OnceCell::new(),
+            transport,
         };
         Ok((parts, hub))
     }
@@ -166,6 +192,11 @@ impl Parts {
     /// Every provider that this program knows.
     pub(crate) fn profiles(&self) -> &Profiles {
         &self.profiles
+    }
+
+    /// The way to all servers.
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     /// What a model is chosen by.
@@ -392,18 +423,31 @@ impl Parts {
             wrong("HM0207", format!("provider {:?} is not known; `hermes model` lists those that are", choice.provider))
         })?;
         let local = profile.local;
-        let signs = profile.api_mode == ApiMode::BedrockConverse;
+        let signs = choice.api_mode.unwrap_or(profile.api_mode) == ApiMode::BedrockConverse;
         let mut config = HttpModelConfig::new(profile, choice.model.clone());
         config.base_url = (!choice.base_url.is_empty()).then(|| choice.base_url.clone());
+        config.api_mode = choice.api_mode;
         config.key.clone_from(&choice.key);
+        if let Some(plan) = &choice.pool {
+            let strategy = self.config.strategies.get(&plan.provider).copied().unwrap_or_default();
+            config.credentials = Some(self.pools.of(plan, &config.profile, &self.scope, strategy));
+        }
         if signs {
-            let (sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
+            let (mut sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);
             config.base_url = address.or(config.base_url);
-            config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+            sources.transport = self.transport.clone();
+            // Several bearer keys have a pool already; without any the chain signs.
+            if config.credentials.is_none() || choice.key.is_none() {
+                config.credentials = Some(Arc::new(AwsCredentials::new(sources)));
+            }
         }
         let known = models::described(self, self.catalogue.get().unwrap_or(&Catalogue::bundled()), choice);
         config.context_window = known.context_window.map(|fact| fact.value);
         config.max_output_tokens = known.max_output_tokens.map(|fact| fact.value);
+        // What is only usual in a family hides no picture from a model.
+        let reads = known.inputs.filter(|inputs| inputs.source != Source::Family);
+        config.sees_images = reads.map(|inputs| inputs.value.contains(&Modality::Image));
+        config.transport = Some(self.transport.clone());
         config.timeouts = self.timeouts(&choice.provider, local);
         if let Some(patience) = patience {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
@@ -421,6 +465,8 @@ impl Parts {
             timeouts.first_byte = stale;
             timeouts.idle = stale;
             timeouts.progress = stale;
+            // What a person set is neither cut nor stretched.
+            timeouts.adapts = false;
         }
         if let Some(total) = configured.request_timeout {
             timeouts.total = total;
@@ -488,6 +534,7 @@ impl Parts {
                 name: profile.name.clone(),
                 env_keys: profile.env_keys.clone(),
                 ready: local.iter().any(|server| server.provider == profile.id)
+                    || self.keys.has_login(&profile.id)
                     || profile.env_keys.iter().any(|name| matches!(self.keys.key(name), Lookup::Found { .. })),
             })
             .collect();
@@ -545,6 +592,7 @@ impl Parts {
         if let Some(engine) = self.engine.get() {
             engine.shutdown().await;
         }
+        self.pools.close().await;
         if let Some(store) = self.store.get() {
             store.close().await;
         }

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn i27_an_entry_that_cannot_work_says_where_it_is_and_what_to_do() {
         let yaml = format!(
-            "{MAIN}fallback_providers:\n  - {{provider: nobody, model: x}}\n  - {{provider: openai, model: x}}\n  - {{provider: openai, model: x, key_env: NOT_SET}}\n  - {{provider: practice}}\n  - {{provider: custom, model: m}}\n  - {{base_url: 'http://b:1/v1'}}\n  - {{base_url: 'http://b:1/v1', model: x, api_mode: codex_responses}}\n"
+            "{MAIN}fallback_providers:\n  - {{provider: nobody, model: x}}\n  - {{provider: openai, model: x}}\n  - {{provider: openai, model: x, key_env: NOT_SET}}\n  - {{provider: practice}}\n  - {{provider: custom, model: m}}\n  - {{base_url: 'http://b:1/v1'}}\n  - {{base_url: 'http://b:1/v1', model: x, api_mode: smoke_signals}}\n"
         );
         let found = chain(&yaml, &[]);
         let codes = ["HM0207", "HM0211", "HM0211", "HM0207", "HM0208", "HM0210", "HM0213"];

@@ -5,6 +5,7 @@
 //! same process; [`stdio`] speaks the same types as JSON lines.
 
 mod allow_list;
+pub mod auth;
 mod aws;
 mod background;
 mod care;
@@ -20,6 +21,7 @@ mod indexer;
 mod leftovers;
 mod model;
 mod models;
+mod pools;
 mod prompt_source;
 pub mod protocol;
 mod retry;

@@ -1,16 +1,14 @@
 //! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
 //! built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
-use hermes_providers::{CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
+use hermes_providers::credential::SeededKey;
+use hermes_providers::{ApiMode, CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
-use crate::config::{Config, Env, FallbackConfig, Keys, Lookup, ProviderConfig, TaskModel};
+use crate::config::{Config, Env, FallbackConfig, Keys, ProviderConfig, TaskModel};
 use crate::fallback;
 use crate::protocol::RpcError;
-
-/// The one wire that this program speaks.
-const API_MODE: &str = "chat_completions";
 
 /// What was asked for on the command line.
 #[derive(Debug, Clone, Default)]
@@ -29,12 +27,28 @@ pub(crate) struct Choice {
     pub model: String,
     pub base_url: String,
     pub key: Option<SecretString>,
+    /// The credentials that take turns, when the key is not one that the configuration names.
+    pub pool: Option<PoolPlan>,
     /// Where the key is from, never the key.
     pub key_source: String,
+    /// The wire, where the configuration names one.
+    pub api_mode: Option<ApiMode>,
     /// Why, as the rest of a sentence.
     pub reason: String,
     pub context_window: Option<u64>,
 }
+
+/// The credentials of one provider that take turns.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolPlan {
+    /// The provider's name in `auth.json`.
+    pub provider: String,
+    /// Keys of variables.
+    pub seeded: Vec<SeededKey>,
+}
+
+/// A key, its pool, and where it is from.
+type FoundKey = (Option<SecretString>, Option<PoolPlan>, String);
 
 impl Choice {
     /// The model for when there is no other.
@@ -45,7 +59,9 @@ impl Choice {
             model: PRACTICE.to_owned(),
             base_url: String::new(),
             key: None,
+            pool: None,
             key_source: String::new(),
+            api_mode: None,
             reason: "nothing is configured, no key is set and no local server answers".to_owned(),
             context_window: None,
         }
@@ -92,17 +108,7 @@ pub(crate) fn choose(
     local: Option<&[LocalServer]>,
 ) -> Result<Option<Choice>, RpcError> {
     let config = known.config;
-    let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles };
-    if let Some(mode) = config.model.api_mode.as_deref().filter(|mode| !matches!(*mode, "" | "auto" | API_MODE)) {
-        return Err(wrong(
-            "HM0213",
-            format!(
-                "model.api_mode {mode:?} in {} is not supported yet; only {API_MODE} is, so take the line out or use a \
-                 server that speaks it",
-                config.file.display()
-            ),
-        ));
-    }
+    let facts = Facts { flags, config, keys: known.keys, profiles: known.profiles, api_mode: api_mode(config)? };
     if let Some(name) = &flags.provider {
         return facts.explicit(name, "--provider", local);
     }
@@ -134,6 +140,24 @@ pub(crate) fn choose(
     }
 }
 
+/// The wire that the configuration names.
+fn api_mode(config: &Config) -> Result<Option<ApiMode>, RpcError> {
+    let Some(name) = config.model.api_mode.as_deref().filter(|name| !matches!(*name, "" | "auto")) else {
+        return Ok(None);
+    };
+    let known: Vec<&str> = ApiMode::ALL.iter().map(|mode| mode.as_str()).collect();
+    ApiMode::named(name).map(Some).ok_or_else(|| {
+        wrong(
+            "HM0213",
+            format!(
+                "model.api_mode {name:?} in {} is not known; known are {}, so write one of them or take the line out",
+                config.file.display(),
+                known.join(", ")
+            ),
+        )
+    })
+}
+
 /// The model of a task beside the turn; `None` when it has none of its own. One that is named without a provider is the
 /// chosen provider's, unless it has an address of its own: no key of the chosen one goes there (I24).
 pub(crate) fn choose_for_task(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
@@ -154,7 +178,8 @@ pub(crate) fn choose_for_task(wanted: &TaskModel, main: &Choice, known: Known<'_
     let chosen = choose_by_name(wanted, main, known)?;
     let Some(key) = &wanted.api_key else { return Some(chosen) };
     let key = SecretString::from(known.keys.expand(key.expose_secret()));
-    Some(chosen.map(|choice| Choice { key: Some(key), key_source: "api_key of its entry".to_owned(), ..choice }))
+    let source = "api_key of its entry".to_owned();
+    Some(chosen.map(|choice| Choice { key: Some(key), pool: None, key_source: source, ..choice }))
 }
 
 fn choose_by_name(wanted: &TaskModel, main: &Choice, known: Known<'_>) -> Option<Result<Choice, RpcError>> {
@@ -186,6 +211,8 @@ struct Facts<'a> {
     config: &'a Config,
     keys: &'a Keys,
     profiles: &'a Profiles,
+    /// What `model.api_mode` says.
+    api_mode: Option<ApiMode>,
 }
 
 impl Facts<'_> {
@@ -247,7 +274,7 @@ impl Facts<'_> {
                 ),
             ));
         };
-        let (key, key_source) = self.find_key(name, profile, entry, of_model)?;
+        let (key, pool, key_source) = self.find_key(name, profile, entry, of_model)?;
         Ok(Some(Choice {
             provider: if entry.is_some() && self.profiles.get(name).is_none() {
                 name.to_owned()
@@ -258,7 +285,9 @@ impl Facts<'_> {
             model,
             base_url,
             key,
+            pool,
             key_source,
+            api_mode: self.api_mode.filter(|_| of_model),
             reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
             context_window: self.config.model.context_length.filter(|_| of_model),
         }))
@@ -295,23 +324,23 @@ impl Facts<'_> {
         profile: &Profile,
         entry: Option<&ProviderConfig>,
         of_model: bool,
-    ) -> Result<(Option<SecretString>, String), RpcError> {
+    ) -> Result<FoundKey, RpcError> {
         // `${NAME}` in the file stands for that variable, as it does for the Python program.
         let expand = |key: &SecretString| SecretString::from(self.keys.expand(key.expose_secret()));
         if let Some(key) = self.config.model.api_key.as_ref().filter(|_| of_model) {
-            return Ok((Some(expand(key)), "model.api_key in config.yaml".to_owned()));
+            return Ok((Some(expand(key)), None, "model.api_key in config.yaml".to_owned()));
         }
         if let Some(key) = entry.and_then(|entry| entry.api_key.as_ref()) {
-            return Ok((Some(expand(key)), format!("providers.{name}.api_key in config.yaml")));
+            return Ok((Some(expand(key)), None, format!("providers.{name}.api_key in config.yaml")));
         }
         let named = entry.and_then(|entry| entry.key_env.as_deref());
-        for variable in named.into_iter().chain(profile.env_keys.iter().map(String::as_str)) {
-            if let Lookup::Found { key, place } = self.keys.key(variable) {
-                return Ok((Some(key), format!("{variable} ({place})")));
-            }
+        let variables = named.into_iter().chain(profile.env_keys.iter().map(String::as_str));
+        let owner = if profile.id == CUSTOM { name } else { profile.id.as_str() };
+        if let Some(found) = self.pooled(owner, variables) {
+            return Ok(found);
         }
         if profile.key != KeyRule::Required {
-            return Ok((None, String::new()));
+            return Ok((None, None, String::new()));
         }
         Err(wrong(
             "HM0211",
@@ -323,15 +352,28 @@ impl Facts<'_> {
         ))
     }
 
+    /// The credentials of variables and of `auth.json`, when there is one.
+    fn pooled<'v>(&self, owner: &str, variables: impl IntoIterator<Item = &'v str>) -> Option<FoundKey> {
+        let seeded = self.keys.seeded(owner, variables);
+        let source = match seeded.first() {
+            Some(first) => {
+                let place = self.keys.value(&first.variable).map_or("environment", |(_, place)| place);
+                format!("{} ({place})", first.variable)
+            }
+            None if self.keys.has_login(owner) => "auth.json".to_owned(),
+            None => return None,
+        };
+        let key = seeded.first().map(|first| first.key.clone());
+        Some((key, Some(PoolPlan { provider: owner.to_owned(), seeded }), source))
+    }
+
     /// A key in the environment decides.
     fn by_key(&self) -> Result<Option<Choice>, RpcError> {
         let mut keyed = self.profiles.iter().filter(|profile| !profile.base_url.is_empty()).filter_map(|profile| {
-            profile.env_keys.iter().find_map(|name| match self.keys.key(name) {
-                Lookup::Found { key, place } => Some((profile, name, key, place)),
-                Lookup::Placeholder | Lookup::Missing => None,
-            })
+            Some((profile, self.pooled(&profile.id, profile.env_keys.iter().map(String::as_str))?))
         });
-        let Some((profile, variable, key, place)) = keyed.next() else { return Ok(None) };
+        let Some((profile, (key, pool, key_source))) = keyed.next() else { return Ok(None) };
+        let variable = key_source.split(' ').next().unwrap_or_default().to_owned();
         let others: Vec<&str> = keyed.map(|(profile, ..)| profile.id.as_str()).collect();
         let Some(model) = self.wanted_model().cloned().or_else(|| profile.default_model.clone()) else {
             return Err(wrong(
@@ -350,9 +392,15 @@ impl Facts<'_> {
             profile: profile.id.clone(),
             model,
             base_url: self.base_url(profile, None, false).unwrap_or_else(|| profile.base_url.clone()),
-            key: Some(key),
-            key_source: format!("{variable} ({place})"),
-            reason: format!("{variable} is set{also}"),
+            key,
+            pool,
+            reason: if variable == "auth.json" {
+                format!("auth.json has a credential for it{also}")
+            } else {
+                format!("{variable} is set{also}")
+            },
+            key_source,
+            api_mode: self.api_mode,
             context_window: self.config.model.context_length,
         }))
     }
@@ -374,7 +422,9 @@ impl Facts<'_> {
             model,
             base_url: server.base_url.clone(),
             key: None,
+            pool: None,
             key_source: String::new(),
+            api_mode: self.api_mode,
             reason: format!("{} answers at {}", profile.name, server.base_url),
             context_window: self.config.model.context_length.or(window),
         })
@@ -513,10 +563,26 @@ mod tests {
     }
 
     #[test]
-    fn another_wire_is_refused_and_not_ignored() {
-        let yaml =
-            "model: {provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_mode: anthropic_messages}";
-        assert_eq!(run(yaml, (None, None), &[], None), "HM0213");
+    fn a_wire_of_the_configuration_is_taken_and_an_unknown_one_refused() {
+        let yaml = |mode: &str| {
+            format!("model: {{provider: custom, base_url: 'http://127.0.0.1:9/v1', default: m, api_mode: {mode}}}")
+        };
+        let of = |mode: &str, provider: Option<&str>| {
+            let config = Config::parse(Path::new("/h/config.yaml"), &yaml(mode)).unwrap();
+            let vars = [("GROQ_API_KEY".to_owned(), "sk-9f8a7b6c5d".to_owned())].into();
+            let env = Env { vars, user_home: None, cwd: "/".into() };
+            let keys = Keys::of(crate::config::DotEnv::parse(""), env, "/h/.env".into());
+            let profiles = Profiles::bundled().unwrap();
+            let known = Known { config: &config, keys: &keys, profiles: &profiles };
+            let flags = ModelFlags { model: None, provider: provider.map(str::to_owned) };
+            choose(&flags, known, None).unwrap().unwrap().api_mode
+        };
+        assert_eq!(of("anthropic_messages", None), Some(ApiMode::AnthropicMessages));
+        assert_eq!(of("codex_responses", None), Some(ApiMode::Responses));
+        assert_eq!(of("auto", None), None);
+        // It says how the configured provider is spoken to, and no other (I21).
+        assert_eq!(of("responses", Some("groq")), None);
+        assert_eq!(run(&yaml("smoke_signals"), (None, None), &[], None), "HM0213");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn place_of(parts: &Parts, choice: &Choice) -> Option<ListPlace> {
         profile,
         base_url: (!choice.base_url.is_empty()).then(|| choice.base_url.clone()),
         secret: choice.key.clone().map(Secret::key).unwrap_or_default(),
-        proxy: None,
+        transport: parts.transport().clone(),
     })
 }
 
@@ -182,7 +182,12 @@ async fn with_all_cached(parts: &Parts) -> Catalogue {
         let Some(file) = file_of(parts, &profile.id) else { continue };
         let chosen = parts.choice().as_ref().ok().filter(|choice| choice.provider == profile.id);
         let base_url = chosen.map(|choice| choice.base_url.clone()).filter(|base| !base.is_empty());
-        let place = ListPlace { profile: profile.clone(), base_url, secret: Secret::None, proxy: None };
+        let place = ListPlace {
+            profile: profile.clone(),
+            base_url,
+            secret: Secret::None,
+            transport: parts.transport().clone(),
+        };
         if let Some(list) = cached_list(&place, &file).await {
             catalogue = catalogue.with_list(&profile.id, list.models);
         }

@@ -263,4 +263,16 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// [`ProviderError`] with its class; the same errors may also come out of the stream.
     async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError>;
+
+    /// The window in tokens once [`grow_window`](Self::grow_window) has made it larger than [`ModelInfo`] says. Cheap.
+    fn grown_window(&self) -> Option<u64> {
+        None
+    }
+
+    /// Makes the window larger, to `wanted` tokens if that can be: the last resort before a history is shortened. The new
+    /// window, or `None` when it stays as it is, which is so for every model that this program does not run itself. May take
+    /// as long as starting the model does; dropping the future leaves a model that still works.
+    async fn grow_window(&self, _wanted: u64) -> Option<u64> {
+        None
+    }
 }

@@ -47,6 +47,8 @@ pub enum ErrorClass {
     BadResponse,
     /// A limit of this program was exceeded (response size, line length).
     Limit,
+    /// This host gave no answer several times in a row and is left alone for a while; nothing was sent.
+    Unresponsive,
     /// This program is set up in a way that cannot work (bad URL, missing key).
     Configuration,
 }
@@ -55,8 +57,6 @@ pub enum ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Remedy {
-    /// Send no opaque state (signed thinking, encrypted reasoning) of the history: its issuer does not know it again.
-    DropReasoning,
     /// Leave this field out. Outer fields stand before inner ones: `stream_options.include_usage`.
     DropField(String),
     /// Write the field under another name.
@@ -76,6 +76,8 @@ pub enum Remedy {
     LeastReasoning,
     /// Send neighbours of one role as one message.
     MergeRoles,
+    /// Ask for one whole answer: this credential may not have it as a stream.
+    WholeAnswer,
 }
 
 /// A failed request. The message is cleaned of keys and cut; nothing in here is secret.
@@ -153,6 +155,7 @@ impl ProviderError {
             ErrorClass::Limit => "HM2019",
             ErrorClass::Configuration => "HM2020",
             ErrorClass::SidecarRefused => "HM2021",
+            ErrorClass::Unresponsive => "HM2025",
         }
     }
 }

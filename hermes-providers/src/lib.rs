@@ -11,6 +11,8 @@
 
 #[cfg(feature = "http")]
 pub mod aws;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod cassette;
 pub mod catalogue;
 mod chat;
 mod classify;
@@ -25,6 +27,7 @@ pub mod mode;
 mod percent;
 mod practice;
 mod profile;
+pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;
@@ -36,19 +39,20 @@ pub use chat::{
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError, Remedy};
 #[cfg(feature = "http")]
-pub use http::{HttpChatModel, HttpModelConfig, Timeouts};
+pub use http::{HttpChatModel, HttpModelConfig, Network, Timeouts, Transport};
 #[cfg(feature = "http")]
 pub use local::{
     DESCRIBE_TIMEOUT_MS, LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, describe_local, probe_local,
 };
 #[cfg(all(feature = "http", unix))]
 pub use local::{
-    LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
+    LLAMA_LOG_BYTES, LLAMA_SERVER, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaModel, LlamaServer,
+    LlamaServerConfig, llama_model_name,
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{
-    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, MaxTokensField, Profile, ProfileError, Profiles, Quirks,
-    ReasoningEcho, ReasoningField, SystemRole, ToolIds,
+    ApiMode, AuthHeader, CUSTOM, EmptyContent, KeyRule, Ladder, MaxTokensField, Patience, Profile, ProfileError,
+    Profiles, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds,
 };
 #[cfg(feature = "test-util")]
 pub use scripted::{Script, ScriptedModel};

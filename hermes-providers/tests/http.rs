@@ -5,14 +5,25 @@
 mod answers;
 #[path = "http/bedrock.rs"]
 mod bedrock;
+#[cfg(feature = "test-util")]
+#[path = "http/cassette.rs"]
+mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
+#[path = "http/gemini.rs"]
+mod gemini;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/pool.rs"]
+mod pool;
+#[path = "http/refresh.rs"]
+mod refresh;
+#[path = "http/responses.rs"]
+mod responses;
 #[path = "http/secrets.rs"]
 mod secrets;
 #[path = "http/server.rs"]

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hermes_providers::{
-    ChatMessage, ChatModel, ChatRequest, Delta, HttpChatModel, HttpModelConfig, LlamaError, LlamaServer,
-    LlamaServerConfig, Profiles, describe_local,
+    ChatMessage, ChatModel, ChatRequest, Delta, HttpChatModel, HttpModelConfig, LLAMA_SERVER, LlamaError, LlamaModel,
+    LlamaServer, LlamaServerConfig, Profiles, describe_local,
 };
 
 /// Arguments of the fake server, in its environment: the test program itself would not take them.
@@ -137,12 +137,18 @@ fn wait_until_gone(pid: u32) {
     }
 }
 
+fn http() -> HttpModelConfig {
+    HttpModelConfig::new(Profiles::bundled().unwrap().get("llamacpp").unwrap().clone(), "m")
+}
+
 async fn ask(server: &LlamaServer) -> String {
-    let profiles = Profiles::bundled().unwrap();
-    let mut config = HttpModelConfig::new(profiles.get("llamacpp").unwrap().clone(), "m");
+    let mut config = http();
     config.base_url = Some(server.base_url());
-    let model = HttpChatModel::new(config).unwrap();
-    let request = ChatRequest {
+    ask_model(&HttpChatModel::new(config).unwrap()).await
+}
+
+fn request() -> ChatRequest {
+    ChatRequest {
         system: bytes::Bytes::new(),
         tools: [].into(),
         messages: vec![ChatMessage::user("hello")],
@@ -152,7 +158,11 @@ async fn ask(server: &LlamaServer) -> String {
         stream: false,
         cache_ends: Vec::new(),
         cache_key: None,
-    };
+    }
+}
+
+async fn ask_model(model: &dyn ChatModel) -> String {
+    let request = request();
     let mut stream = model.stream(&request).await.unwrap();
     loop {
         if let Delta::Done(done) = futures::StreamExt::next(&mut stream).await.unwrap().unwrap() {
@@ -252,6 +262,35 @@ async fn dropping_it_ends_it_even_when_it_does_not_listen() {
     let pid = fake.pid();
     drop(server);
     wait_until_gone(pid);
+}
+
+#[tokio::test]
+async fn a_model_starts_its_server_with_the_first_request_and_grows_between_requests() {
+    let fake = Fake::new(false);
+    let model = LlamaModel::new(fake.config(&[]), http());
+    assert_eq!((model.info().provider.as_str(), model.info().context_window), (LLAMA_SERVER, Some(4096)));
+    assert_eq!(model.grow_window(8192).await, None, "what does not run yet is not grown");
+    let (one, two) = tokio::join!(ask_model(&model), ask_model(&model));
+    assert_eq!((one.as_str(), two.as_str(), model.grown_window()), ("4096", "4096", None));
+    assert_eq!(model.grow_window(8192).await, Some(8192));
+    assert_eq!((ask_model(&model).await.as_str(), model.grown_window()), ("8192", Some(8192)));
+    std::process::Command::new("kill").args(["-KILL", &fake.pid().to_string()]).status().unwrap();
+    wait_until_gone(fake.pid());
+    assert_eq!(model.grow_window(16_384).await, Some(16_384), "also when it just ended");
+    assert_eq!(ask_model(&model).await, "16384");
+    assert_eq!(model.grow_window(1).await, None, "no more is allowed");
+    let pid = fake.pid();
+    drop(model);
+    wait_until_gone(pid);
+}
+
+#[tokio::test]
+async fn a_model_whose_server_cannot_start_says_why() {
+    let fake = Fake::new(false);
+    let config = LlamaServerConfig { program: "/nonexistent/llama-server".into(), ..fake.config(&[]) };
+    let model = LlamaModel::new(config, http());
+    let error = model.stream(&request()).await.err().unwrap();
+    assert!(error.message.contains("HM2031") && error.message.contains("/nonexistent"), "{error}");
 }
 
 /// Starts a server in a process that is then killed; a test without anything to do when nobody wants it.

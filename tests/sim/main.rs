@@ -37,6 +37,7 @@ mod check;
 mod crowd;
 mod family;
 mod model;
+mod pace;
 mod parts;
 mod people;
 mod real;

@@ -174,7 +174,7 @@ impl Watcher {
     pub(crate) fn new(node: &str, world: &crate::world::World, steps_max: Option<u64>) -> Self {
         Self {
             node: node.to_owned(),
-            store: world.store.clone(),
+            store: world.lookout.clone(),
             trace: world.trace.clone(),
             known: world.known.clone(),
             steps_max,

@@ -1,72 +1,90 @@
-//! The same scenarios on real databases in real time: SQLite in a file, PostgreSQL in a schema of its own. Time runs
-//! [`SPEED`] times as fast as it should, an hour is not waited for, and there are a few crash points of each kind only: all
-//! of them are looked at on the in-memory store, with which both databases are compared.
+//! The same scenarios on real databases in real time: SQLite in a file, PostgreSQL in a schema of its own. Time runs faster
+//! than it should ([`crate::pace`]), an hour is not waited for, and there are a few crash points of each kind only: all of
+//! them are looked at on the in-memory store, with which both databases are compared.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use hermes_core::testing::FastClock;
+use hermes_core::testing::{Fault, FaultStore};
 use hermes_store::postgres::{OwnershipClock, PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore, Synchronous};
-use hermes_store::{IdKind, IdSource as _, UuidIds};
+use hermes_store::{IdKind, IdSource as _, Store, UuidIds};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 
 use crate::bound::simulate;
 use crate::model::{Meanwhile, Step};
+use crate::pace::Pace;
 use crate::scenarios::ALL;
-use crate::sweep::{self, FAULTS, projection};
+use crate::sweep::{self, FAULTS, NEVER, projection};
 use crate::world::{Dead, Ground, Scenario, World};
 
-/// How much faster than it should time runs.
-const SPEED: u32 = 100;
-/// The same where one owner waits for another: each look takes its time, whatever the clock says.
-const SPEED_HELD: u32 = 10;
 /// Scenarios that run at the same time.
 const LANES: usize = 4;
 /// Places at which a process dies, and at which one sleeps, in each scenario.
 const PLACES: u64 = 2;
+/// Connections of each store.
+const CONNECTIONS: u32 = 4;
 /// A wait of a model from which on a scenario runs once only, in milliseconds of the scenario.
 const SLOW_MS: u64 = 100_000;
 /// Where `cargo xtask test` says which server to use.
 const URL_VARIABLE: &str = "HERMES_TEST_POSTGRES";
 
-/// Makes a ground for one scenario.
-type Fresh = Arc<dyn Fn(Arc<FastClock>, Arc<Dead>) -> BoxFuture<'static, Ground> + Send + Sync>;
+/// A store of a scenario, twice: for the processes, and for those who look on.
+type Stores = [Arc<dyn Store>; 2];
+/// Makes the stores of one scenario, with this time and these dead.
+type Fresh = Arc<dyn Fn(Arc<Pace>, Arc<Dead>) -> BoxFuture<'static, Stores> + Send + Sync>;
 
-fn ground(store: Arc<dyn hermes_store::Store>, clock: Arc<FastClock>, dead: Arc<Dead>) -> Ground {
-    let pushed = clock.clone();
-    let pass = move |ms| {
-        pushed.push(i64::try_from(ms).unwrap());
-        futures::future::ready(()).boxed()
-    };
-    Ground { store, clock, dead, pass: Arc::new(pass) }
+/// The ground of one scenario, whose time runs until it is dropped.
+struct Running {
+    ground: Ground,
+    time: JoinHandle<()>,
 }
 
-/// One scenario after the other in a few lanes. Returns how many runs there were.
+impl Running {
+    async fn on(fresh: &Fresh) -> Self {
+        let (clock, dead) = (Pace::new(), Arc::new(Dead::default()));
+        let [store, lookout] = fresh(clock.clone(), dead.clone()).await;
+        let store = FaultStore::new(store, Fault::DiesBefore, NEVER);
+        let pushed = clock.clone();
+        let pass = move |ms| {
+            pushed.push(i64::try_from(ms).unwrap());
+            futures::future::ready(()).boxed()
+        };
+        // A task of its own: whatever is polled together with a scenario is counted as one of its waits.
+        let time = tokio::spawn(clock.clone().run(store.clone()));
+        Self { ground: Ground { store, lookout, clock, dead, pass: Arc::new(pass), lends: true }, time }
+    }
+
+    async fn end(self) {
+        self.ground.store.close().await;
+        self.ground.lookout.close().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.time.abort();
+    }
+}
+
+/// One scenario after the other in a few lanes, each of which has a thread of its own. Returns how many runs there were.
 fn run(fresh: &Fresh) -> u64 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(LANES).enable_all().build().unwrap();
-    let runs = Arc::new(AtomicU64::new(0));
-    runtime.block_on(async {
-        let lanes = Arc::new(Semaphore::new(LANES));
-        let mut all = JoinSet::new();
-        for scenario in ALL {
-            let (fresh, lanes, runs) = (fresh.clone(), lanes.clone(), runs.clone());
-            all.spawn(async move {
-                let _lane = lanes.acquire().await.unwrap();
-                let speed = if scenario.held { SPEED_HELD } else { SPEED };
-                let (clock, dead) = (FastClock::new(speed), Arc::new(Dead::default()));
-                let ground = fresh(clock.clone(), dead.clone()).await;
-                points(&ground, scenario, &runs).await;
-            });
-        }
-        while let Some(done) = all.join_next().await {
-            if let Err(error) = done {
-                std::panic::resume_unwind(error.into_panic());
+    let (runs, next) = (Arc::new(AtomicU64::new(0)), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let lane = || {
+            // One worker; only a read where nothing may be awaited (`crate::parts::at_once`) takes a second one.
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            while let Some(scenario) = ALL.get(next.fetch_add(1, Ordering::SeqCst)) {
+                let (fresh, runs) = (fresh.clone(), runs.clone());
+                let done = runtime.spawn(async move { points(&fresh, scenario, &runs).await });
+                runtime.block_on(done).unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
             }
+        };
+        for lane in [lane; LANES].map(|lane| scope.spawn(lane)) {
+            lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
     runs.load(Ordering::SeqCst)
@@ -84,13 +102,24 @@ fn has_children(scenario: &Scenario) -> bool {
 }
 
 /// The scenario undisturbed, and with a few disturbances of each kind.
-async fn points(ground: &Ground, scenario: &Scenario, runs: &AtomicU64) {
+async fn points(fresh: &Fresh, scenario: &Scenario, runs: &AtomicU64) {
     let name = scenario.name;
-    let world = async |scenario: &Scenario| {
+    let shared = Running::on(fresh).await;
+    let mut last: Option<Running> = None;
+    let mut world = async || {
         let number = runs.fetch_add(1, Ordering::SeqCst);
-        World::on(ground, scenario, &format!("w{number}-"), &["conv"]).await
+        // Who looks after children looks after those of all worlds of a store.
+        let ground = if has_children(scenario) {
+            if let Some(last) = last.take() {
+                last.end().await;
+            }
+            last.insert(Running::on(fresh).await).ground.clone()
+        } else {
+            shared.ground.clone()
+        };
+        World::on(&ground, scenario, &format!("w{number}-"), &["conv"]).await
     };
-    let first = world(scenario).await;
+    let first = world().await;
     let run = sweep::undisturbed_in(&first).await;
     assert_eq!(run.ends, scenario.ends, "{name}");
     // How far a call gets before the deadline is a matter of the machine, and so is which of several children ends first.
@@ -99,27 +128,24 @@ async fn points(ground: &Ground, scenario: &Scenario, runs: &AtomicU64) {
         let model = std::thread::scope(|scope| scope.spawn(|| model_of(scenario)).join().unwrap());
         assert_eq!(plain(&projection(&first).await), model, "{name}: not what the in-memory store holds");
     }
-    // Who looks after children looks after those of all worlds of a store: one that was left by a world that died is run in
-    // the next one, whose journal does not know it.
-    if is_slow(scenario) || scenario.held || has_children(scenario) {
-        return;
+    if !is_slow(scenario) && !scenario.held {
+        // Where the sweeps leave out some, so does this.
+        let step = if scenario.stride > 1 { 2 } else { 1 };
+        for place in (0..PLACES).step_by(step) {
+            let at = run.polls * (2 * place + 1) / (2 * PLACES);
+            sweep::killed_at(&world().await, at, &format!("{name}: killed at wait {at}")).await;
+        }
+        let faults = i64::try_from(FAULTS.len()).unwrap();
+        for (place, fault) in (0..faults).zip(FAULTS).step_by(step) {
+            let at = run.writes * (2 * place + 1) / (2 * faults);
+            sweep::struck_at(&world().await, fault, at, &format!("{name}: {fault:?} at write {at}")).await;
+        }
+        let at = run.polls / 2;
+        sweep::asleep_at(&world().await, at, &format!("{name}: asleep at wait {at}")).await;
     }
-    // Where the sweeps leave out some, so does this.
-    let step = if scenario.stride > 1 { 2 } else { 1 };
-    for place in (0..PLACES).step_by(step) {
-        let at = run.polls * (2 * place + 1) / (2 * PLACES);
-        let world = world(scenario).await;
-        sweep::killed_at(&world, at, &format!("{name}: killed at wait {at}")).await;
+    for ground in last.into_iter().chain([shared]) {
+        ground.end().await;
     }
-    let faults = i64::try_from(FAULTS.len()).unwrap();
-    for (place, fault) in (0..faults).zip(FAULTS).step_by(step) {
-        let at = run.writes * (2 * place + 1) / (2 * faults);
-        let world = world(scenario).await;
-        sweep::struck_at(&world, fault, at, &format!("{name}: {fault:?} at write {at}")).await;
-    }
-    let at = run.polls / 2;
-    let world = world(scenario).await;
-    sweep::asleep_at(&world, at, &format!("{name}: asleep at wait {at}")).await;
 }
 
 /// What the in-memory store holds at the end of a scenario.
@@ -156,12 +182,10 @@ fn every_scenario_holds_on_sqlite_in_real_time() {
     let fresh: Fresh = Arc::new(move |clock, dead| {
         let path = directory.path().join(format!("{}.db", files.fetch_add(1, Ordering::SeqCst)));
         async move {
-            let options = SqliteOptions {
-                synchronous: Synchronous::Normal,
-                probe: dead.clone(),
-                ..SqliteOptions::new(path, clock.clone())
-            };
-            ground(Arc::new(SqliteStore::open(options).await.unwrap()), clock, dead)
+            let options =
+                SqliteOptions { synchronous: Synchronous::Normal, probe: dead, ..SqliteOptions::new(path, clock) };
+            let store = SqliteStore::open(options.clone()).await.unwrap();
+            [Arc::new(store) as Arc<dyn Store>, Arc::new(SqliteStore::open(options).await.unwrap())]
         }
         .boxed()
     });
@@ -169,13 +193,14 @@ fn every_scenario_holds_on_sqlite_in_real_time() {
     crate::told(runs, "runs", "on SQLite in real time");
 }
 
-/// A schema of the test's own, removed with everything in it at the end.
-struct Schema {
+/// Schemas of the test's own, removed with everything in them at the end.
+struct Schemas {
     url: String,
     name: String,
+    count: AtomicU64,
 }
 
-impl Schema {
+impl Schemas {
     /// # Panics
     /// When the environment names no server: a test of PostgreSQL is never skipped.
     fn new() -> Self {
@@ -185,18 +210,28 @@ impl Schema {
             "{URL_VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask postgres COMMAND`"
         );
         let id = UuidIds.next(IdKind::Change);
-        Self { url, name: format!("sim_{}", id.replace(|c: char| !c.is_ascii_alphanumeric(), "")) }
+        let name = format!("sim_{}", id.replace(|c: char| !c.is_ascii_alphanumeric(), ""));
+        Self { url, name, count: AtomicU64::new(0) }
+    }
+
+    /// The name of the next one.
+    fn next(&self) -> String {
+        format!("{}_{}", self.name, self.count.fetch_add(1, Ordering::SeqCst))
     }
 }
 
-impl Drop for Schema {
+impl Drop for Schemas {
     fn drop(&mut self) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let options: sqlx::postgres::PgConnectOptions = self.url.parse().unwrap();
             let mut conn = options.connect().await.unwrap();
-            let text = format!("SET client_min_messages TO warning; DROP SCHEMA IF EXISTS {} CASCADE", self.name);
-            sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut conn).await.unwrap();
+            // One by one: each table that goes takes a lock of the server until the end of its transaction.
+            for number in 0..self.count.load(Ordering::SeqCst) {
+                let text =
+                    format!("SET client_min_messages TO warning; DROP SCHEMA IF EXISTS {}_{number} CASCADE", self.name);
+                sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut conn).await.unwrap();
+            }
             conn.close().await.unwrap();
         });
     }
@@ -204,18 +239,22 @@ impl Drop for Schema {
 
 #[test]
 fn every_scenario_holds_on_postgresql_in_real_time() {
-    let schema = Schema::new();
-    let (url, name) = (schema.url.clone(), schema.name.clone());
+    let schemas = Arc::new(Schemas::new());
     let fresh: Fresh = Arc::new(move |clock, dead| {
         let options = PostgresOptions {
-            schema: name.clone(),
-            connections: 4,
-            clock: OwnershipClock::Given(clock.clone()),
-            probe: dead.clone(),
-            ..PostgresOptions::new(url.clone())
+            schema: schemas.next(),
+            connections: CONNECTIONS,
+            clock: OwnershipClock::Given(clock),
+            probe: dead,
+            ..PostgresOptions::new(schemas.url.clone())
         };
-        async move { ground(Arc::new(PostgresStore::connect(options).await.unwrap()), clock, dead) }.boxed()
+        async move {
+            let store = PostgresStore::connect(options.clone()).await.unwrap();
+            [Arc::new(store) as Arc<dyn Store>, Arc::new(PostgresStore::connect(options).await.unwrap())]
+        }
+        .boxed()
     });
     let runs = run(&fresh);
+    drop(fresh);
     crate::told(runs, "runs", "on PostgreSQL in real time");
 }

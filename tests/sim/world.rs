@@ -131,8 +131,13 @@ pub(crate) struct Ground {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dead: Arc<Dead>,
+    /// The same store for reads where nothing may be awaited ([`crate::parts::at_once`]): on a database it has connections
+    /// of its own, since those of `store` may be kept by futures that wait for the reader.
+    pub(crate) lookout: Arc<dyn Store>,
     /// Lets so many milliseconds go by.
     pub(crate) pass: Pass,
+    /// Whether processes share connections of the store, which real ones do not: none may sleep in a call then.
+    pub(crate) lends: bool,
 }
 
 /// How time goes by where nobody does anything.
@@ -146,7 +151,8 @@ impl Ground {
         let dead = Arc::new(Dead::default());
         store.set_probe(dead.clone());
         let pass = |ms| tokio::time::sleep(std::time::Duration::from_millis(ms)).boxed();
-        Self { store: Arc::new(store), clock, dead, pass: Arc::new(pass) }
+        let store: Arc<dyn Store> = Arc::new(store);
+        Self { lookout: store.clone(), store, clock, dead, pass: Arc::new(pass), lends: false }
     }
 }
 
@@ -154,9 +160,11 @@ impl Ground {
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) lookout: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     dead: Arc<Dead>,
     pass: Pass,
+    pub(crate) lends: bool,
     /// What names of this world begin with, where several worlds share a store.
     prefix: String,
     /// The conversations; most worlds have one.
@@ -203,9 +211,11 @@ impl World {
         let world = Self {
             scenario: scenario.clone(),
             store: ground.store.clone(),
+            lookout: ground.lookout.clone(),
             clock: ground.clock.clone(),
             dead: ground.dead.clone(),
             pass: ground.pass.clone(),
+            lends: ground.lends,
             prefix: prefix.to_owned(),
             conversations: names.iter().map(named).collect(),
             effects: Arc::default(),
@@ -476,8 +486,8 @@ impl<'a, T> Killed<'a, T> {
         Self { work: Some(Box::pin(work)), left, polls: 0, spared: None }
     }
 
-    /// The same, but not while a write of this store is under way: whoever sleeps then keeps what others wait for.
-    pub(crate) fn outside_writes(mut self, store: &Arc<FaultStore>) -> Self {
+    /// The same, but not in a call of this store, where it might keep what others wait for.
+    pub(crate) fn outside_calls(mut self, store: &Arc<FaultStore>) -> Self {
         self.spared = Some(store.clone());
         self
     }
@@ -497,7 +507,7 @@ impl<T> Future for Killed<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let is_spared = self.spared.as_ref().is_some_and(|store| store.is_writing());
+        let is_spared = self.spared.as_ref().is_some_and(|store| store.is_working() || store.is_waiting());
         if self.polls >= self.left && !is_spared {
             return Poll::Ready(None);
         }

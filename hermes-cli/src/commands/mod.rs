@@ -2,6 +2,7 @@
 //!
 //! To add one: write its file with `Args` and `run`, name the module, and add its line to `registry!`.
 
+mod auth;
 mod chat;
 mod completion;
 mod config;
@@ -44,6 +45,7 @@ registry! {
     Sessions => sessions, "List, show, search, rename, export and delete sessions";
     Import => import, "Bring conversations in: the Python program's, or an export";
     Store => store, "Check, back up, restore and shrink the store";
+    Auth => auth, "Show, add, remove and log in credentials of providers";
     Model => model, "Show which model is used and why; find models, their windows and prices";
     Config => config, "Show, check and change the configuration";
     Tools => tools, "Show the tools";

@@ -27,6 +27,7 @@ pub(crate) fn cooldown_ms(error: &CompactError, failures: u32) -> u64 {
             | ErrorClass::RateLimit
             | ErrorClass::UpstreamRateLimit
             | ErrorClass::Overloaded
+            | ErrorClass::Unresponsive
             | ErrorClass::ServerError => SLOW_MS[step].max(error.retry_after_ms.unwrap_or(0)),
             ErrorClass::Incomplete | ErrorClass::BadResponse | ErrorClass::EmptyResponse => BROKEN_MS,
             _ => HOPELESS_MS,

@@ -49,20 +49,21 @@ pub struct FaultStore {
     fails_next: AtomicBool,
     dead: AtomicBool,
     died: Notify,
-    writing: AtomicUsize,
+    working: AtomicUsize,
+    waiting: AtomicUsize,
 }
 
-/// Counts a write for as long as the store is at it.
-struct Writing<'s>(&'s AtomicUsize);
+/// Counts a call for as long as the store is at it.
+struct InFlight<'s>(&'s AtomicUsize);
 
-impl<'s> Writing<'s> {
+impl<'s> InFlight<'s> {
     fn begin(count: &'s AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Writing<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -80,14 +81,22 @@ impl FaultStore {
             fails_next: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             died: Notify::new(),
-            writing: AtomicUsize::new(0),
+            working: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
         })
     }
 
-    /// True while the store below is at a write: it may hold what other writers wait for.
+    /// True while the store below is at a read or a write: it may hold what others wait for, a connection or a place in
+    /// the row for one, or the lock of a write.
     #[must_use]
-    pub fn is_writing(&self) -> bool {
-        self.writing.load(Ordering::SeqCst) > 0
+    pub fn is_working(&self) -> bool {
+        self.working.load(Ordering::SeqCst) > 0
+    }
+
+    /// True while a call waits for a change of a conversation: it reads the store now and then.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// The next write fails and changes nothing, besides the fault that was chosen.
@@ -131,7 +140,7 @@ impl FaultStore {
     async fn write<T>(&self, work: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         // A write takes time: the process may die before it and after it.
         yield_once().await;
-        let done = self.disturbed(counted(&self.writing, work)).await;
+        let done = self.disturbed(counted(&self.working, work)).await;
         yield_once().await;
         done
     }
@@ -165,7 +174,7 @@ impl FaultStore {
 }
 
 async fn counted<T>(count: &AtomicUsize, work: impl Future<Output = T>) -> T {
-    let _writing = Writing::begin(count);
+    let _in_flight = InFlight::begin(count);
     work.await
 }
 
@@ -197,7 +206,7 @@ impl AdmissionStore for FaultStore {
     }
 
     async fn admission(&self, id: &AdmissionId) -> Result<AdmissionRecord, StoreError> {
-        self.inner.admission(id).await
+        counted(&self.working, self.inner.admission(id)).await
     }
 
     async fn admission_of(
@@ -206,7 +215,7 @@ impl AdmissionStore for FaultStore {
         principal: &str,
         request_id: &str,
     ) -> Result<Option<AdmissionRecord>, StoreError> {
-        self.inner.admission_of(conversation, principal, request_id).await
+        counted(&self.working, self.inner.admission_of(conversation, principal, request_id)).await
     }
 
     async fn cancel(&self, id: &AdmissionId) -> Result<Receipt, StoreError> {
@@ -262,7 +271,7 @@ impl LeaseStore for FaultStore {
     }
 
     async fn turn(&self, id: &TurnId) -> Result<TurnRecord, StoreError> {
-        self.inner.turn(id).await
+        counted(&self.working, self.inner.turn(id)).await
     }
 
     async fn wait_for_change(
@@ -271,7 +280,7 @@ impl LeaseStore for FaultStore {
         seen: i64,
         max_wait_ms: u64,
     ) -> Result<i64, StoreError> {
-        self.inner.wait_for_change(conversation, seen, max_wait_ms).await
+        counted(&self.waiting, self.inner.wait_for_change(conversation, seen, max_wait_ms)).await
     }
 }
 
@@ -338,11 +347,11 @@ impl TranscriptStore for FaultStore {
         view: View,
         page: MessagePage,
     ) -> Result<Vec<StoredMessage>, StoreError> {
-        self.inner.messages(conversation, view, page).await
+        counted(&self.working, self.inner.messages(conversation, view, page)).await
     }
 
     async fn prompt(&self, hash: &PromptHash) -> Result<PromptSnapshot, StoreError> {
-        self.inner.prompt(hash).await
+        counted(&self.working, self.inner.prompt(hash)).await
     }
 }
 
@@ -406,22 +415,22 @@ impl HistoryStore for FaultStore {
     }
 
     async fn changes(&self, conversation: &ConversationId) -> Result<Vec<HistoryChange>, StoreError> {
-        self.inner.changes(conversation).await
+        counted(&self.working, self.inner.changes(conversation)).await
     }
 }
 
 #[async_trait]
 impl SessionStore for FaultStore {
     async fn conversations(&self, filter: ConversationFilter) -> Result<Vec<ConversationSummary>, StoreError> {
-        self.inner.conversations(filter).await
+        counted(&self.working, self.inner.conversations(filter)).await
     }
 
     async fn conversation(&self, id: &ConversationId) -> Result<ConversationSummary, StoreError> {
-        self.inner.conversation(id).await
+        counted(&self.working, self.inner.conversation(id)).await
     }
 
     async fn session(&self, id: &SessionId) -> Result<SessionRecord, StoreError> {
-        self.inner.session(id).await
+        counted(&self.working, self.inner.session(id)).await
     }
 
     async fn set_title(&self, fence: &Fence, title: &str, source: TitleSource) -> Result<String, StoreError> {
@@ -437,11 +446,11 @@ impl SessionStore for FaultStore {
     }
 
     async fn lineage(&self, conversation: &ConversationId) -> Result<Vec<SessionRecord>, StoreError> {
-        self.inner.lineage(conversation).await
+        counted(&self.working, self.inner.lineage(conversation)).await
     }
 
     async fn tip(&self, id: &str) -> Result<ConversationSummary, StoreError> {
-        self.inner.tip(id).await
+        counted(&self.working, self.inner.tip(id)).await
     }
 
     async fn add_alias(&self, fence: &Fence, alias: &SessionId) -> Result<(), StoreError> {
@@ -457,7 +466,7 @@ impl SessionStore for FaultStore {
     }
 
     async fn usage(&self, conversation: &ConversationId) -> Result<Vec<UsageTotals>, StoreError> {
-        self.inner.usage(conversation).await
+        counted(&self.working, self.inner.usage(conversation)).await
     }
 
     async fn next_generation(&self, source: &str, key: &str) -> Result<Generation, StoreError> {
@@ -465,7 +474,7 @@ impl SessionStore for FaultStore {
     }
 
     async fn queue(&self, conversation: &ConversationId) -> Result<Vec<AdmissionRecord>, StoreError> {
-        self.inner.queue(conversation).await
+        counted(&self.working, self.inner.queue(conversation)).await
     }
 }
 
@@ -481,7 +490,7 @@ impl WorkStore for FaultStore {
         generation: Generation,
         secret: &WorkerSecret,
     ) -> Result<WorkerFence, StoreError> {
-        self.inner.present_worker(id, generation, secret).await
+        counted(&self.working, self.inner.present_worker(id, generation, secret)).await
     }
 
     async fn adopt_worker(
@@ -520,15 +529,15 @@ impl WorkStore for FaultStore {
     }
 
     async fn worker(&self, id: &ExecutionId) -> Result<WorkerRecord, StoreError> {
-        self.inner.worker(id).await
+        counted(&self.working, self.inner.worker(id)).await
     }
 
     async fn workers(&self, filter: WorkerFilter) -> Result<Vec<WorkerRecord>, StoreError> {
-        self.inner.workers(filter).await
+        counted(&self.working, self.inner.workers(filter)).await
     }
 
     async fn receipts(&self, id: &ExecutionId, after: i64, limit: usize) -> Result<Vec<ReceiptRecord>, StoreError> {
-        self.inner.receipts(id, after, limit).await
+        counted(&self.working, self.inner.receipts(id, after, limit)).await
     }
 
     async fn begin_epoch(&self, instance: &OwnerId) -> Result<Epoch, StoreError> {
@@ -536,7 +545,7 @@ impl WorkStore for FaultStore {
     }
 
     async fn current_epoch(&self) -> Result<Option<EpochRecord>, StoreError> {
-        self.inner.current_epoch().await
+        counted(&self.working, self.inner.current_epoch()).await
     }
 
     async fn announce(&self, owner: &OwnerInfo, presence: &Presence) -> Result<(), StoreError> {
@@ -544,7 +553,7 @@ impl WorkStore for FaultStore {
     }
 
     async fn owners(&self) -> Result<Vec<OwnerStatus>, StoreError> {
-        self.inner.owners().await
+        counted(&self.working, self.inner.owners()).await
     }
 }
 
@@ -580,7 +589,7 @@ impl DelegationStore for FaultStore {
     }
 
     async fn due_results(&self, limit: usize) -> Result<Vec<DelegationRecord>, StoreError> {
-        self.inner.due_results(limit).await
+        counted(&self.working, self.inner.due_results(limit)).await
     }
 
     async fn claim_result(
@@ -610,7 +619,7 @@ impl DelegationStore for FaultStore {
     }
 
     async fn delegation(&self, id: &DelegationId) -> Result<DelegationRecord, StoreError> {
-        self.inner.delegation(id).await
+        counted(&self.working, self.inner.delegation(id)).await
     }
 
     async fn delegations(
@@ -618,7 +627,7 @@ impl DelegationStore for FaultStore {
         conversation: &ConversationId,
         limit: usize,
     ) -> Result<Vec<DelegationRecord>, StoreError> {
-        self.inner.delegations(conversation, limit).await
+        counted(&self.working, self.inner.delegations(conversation, limit)).await
     }
 }
 
@@ -633,7 +642,7 @@ impl TransferStore for FaultStore {
         conversation: &ConversationId,
         cursor: Option<ExportCursor>,
     ) -> Result<ExportPage, StoreError> {
-        self.inner.export(conversation, cursor).await
+        counted(&self.working, self.inner.export(conversation, cursor)).await
     }
 
     async fn export_list(
@@ -641,11 +650,11 @@ impl TransferStore for FaultStore {
         after: Option<&ConversationId>,
         limit: usize,
     ) -> Result<Vec<ConversationId>, StoreError> {
-        self.inner.export_list(after, limit).await
+        counted(&self.working, self.inner.export_list(after, limit)).await
     }
 
     async fn conversation_named(&self, name: &str) -> Result<Option<ConversationId>, StoreError> {
-        self.inner.conversation_named(name).await
+        counted(&self.working, self.inner.conversation_named(name)).await
     }
 }
 
@@ -653,30 +662,30 @@ impl TransferStore for FaultStore {
 #[async_trait]
 impl SearchStore for FaultStore {
     async fn search(&self, query: SearchQuery) -> Result<SearchPage, StoreError> {
-        self.inner.search(query).await
+        counted(&self.working, self.inner.search(query)).await
     }
 
     async fn index_step(&self, limit: usize) -> Result<IndexProgress, StoreError> {
-        self.inner.index_step(limit).await
+        counted(&self.working, self.inner.index_step(limit)).await
     }
 
     async fn rebuild_index(&self) -> Result<(), StoreError> {
-        self.inner.rebuild_index().await
+        counted(&self.working, self.inner.rebuild_index()).await
     }
 
     async fn index_status(&self) -> Result<IndexStatus, StoreError> {
-        self.inner.index_status().await
+        counted(&self.working, self.inner.index_status()).await
     }
 }
 
 #[async_trait]
 impl MaintenanceStore for FaultStore {
     async fn check(&self, depth: CheckDepth) -> Result<CheckReport, StoreError> {
-        self.inner.check(depth).await
+        counted(&self.working, self.inner.check(depth)).await
     }
 
     async fn backup(&self, to: &std::path::Path) -> Result<(), StoreError> {
-        self.inner.backup(to).await
+        counted(&self.working, self.inner.backup(to)).await
     }
 
     async fn vacuum(&self, force: bool) -> Result<VacuumOutcome, StoreError> {
@@ -684,6 +693,6 @@ impl MaintenanceStore for FaultStore {
     }
 
     async fn close(&self) {
-        self.inner.close().await;
+        counted(&self.working, self.inner.close()).await;
     }
 }

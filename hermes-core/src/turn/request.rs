@@ -50,6 +50,7 @@ impl Turn<'_> {
         let mut output_lowered = false;
         let mut broke_off = false;
         let mut number = 0;
+        let mut rotations = 0;
         loop {
             number += 1;
             self.check_lease().await.map_err(|error| Ending::storage(&error))?;
@@ -83,6 +84,7 @@ impl Turn<'_> {
             let attempt = Attempt {
                 number,
                 max: attempts_max,
+                rotations,
                 output_lowered,
                 has_sidecars: !self.sidecars_left_out && request.messages.iter().any(has_sidecar),
                 may_fall_back: self.may_fall_back(&error),
@@ -100,6 +102,7 @@ impl Turn<'_> {
                         };
                     }
                     number = 0;
+                    rotations = 0;
                 }
                 Decision::FallBack(reason) => {
                     shown.next_attempt();
@@ -109,6 +112,11 @@ impl Turn<'_> {
                     };
                 }
                 Decision::End(reason) => return Err(self.failed(reason, &error, shown)),
+                Decision::Rotate => {
+                    rotations += 1;
+                    number -= 1;
+                    tracing::info!(route = %error.route, class = ?error.class, "the request goes out with another key");
+                }
                 Decision::LowerOutput { max_output_tokens } => {
                     output_lowered = true;
                     self.output_lowered = true;

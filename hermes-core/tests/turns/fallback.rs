@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hermes_core::{EndReason, Engine, EngineParts, EventKind};
-use hermes_providers::{ChatMessage, ErrorClass, Script, ScriptedModel};
+use hermes_providers::{ChatMessage, ErrorClass, ProviderError, Script, ScriptedModel};
 use hermes_store::{SessionStore as _, View};
 
 use crate::support::{World, ask, calls, check_pairs, check_requests, error, model, short, streamed};
@@ -140,6 +140,21 @@ async fn text_that_was_shown_before_the_fall_is_taken_back_only_where_the_new_on
     assert_eq!(streamed(&world.events.all()), "another answer");
     let rows = world.rows(&end.conversation, View::Display).await;
     assert_eq!(short(&rows), ["user/normal:x", "assistant/normal:another answer"]);
+}
+
+#[tokio::test]
+async fn b56_another_key_is_asked_at_once_before_any_stand_in_and_costs_no_attempt() {
+    let world = World::new();
+    let rotated = || Script::error(ProviderError { another_key: true, ..error(ErrorClass::RateLimit) });
+    let last = [fail(ErrorClass::ServerError), fail(ErrorClass::ServerError), fail(ErrorClass::ServerError)];
+    let scripts = (0..3).map(|_| rotated()).chain(last).chain([Script::text("at last")]);
+    let chosen = model(scripts);
+    let other = stand_in("other", 128_000, []);
+    let end = ask(&engine(&world, &chosen, &[&other]), None, "x").await;
+    assert_eq!((end.reason, end.answer.as_str()), (EndReason::Answered, "at last"));
+    assert_eq!((chosen.requests().len(), other.requests().len()), (7, 0));
+    let waits = world.events.all().into_iter().filter(|e| matches!(e.kind, EventKind::Retrying { .. })).count();
+    assert_eq!(waits, 3, "only the last key's failures are waited for");
 }
 
 #[tokio::test]

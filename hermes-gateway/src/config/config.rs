@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hermes_core::{CompressionSettings, DelegationSettings};
+use hermes_providers::credential::pool::Strategy;
 use hermes_store::postgres;
 use hermes_tools::JUDGE_REFUSALS_MAX;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -15,6 +16,7 @@ use super::delegation::delegation;
 use super::error::ConfigError;
 use super::fallback::{FallbackConfig, fallbacks};
 use super::files;
+use super::network::{NetworkConfig, network};
 use super::raw::{self, Node};
 use super::scope::Scope;
 use super::values::View;
@@ -221,6 +223,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// `providers`, by id as written.
     pub providers: BTreeMap<String, ProviderConfig>,
+    /// `credential_pool_strategies`: how the next of several credentials is found, by provider.
+    pub strategies: BTreeMap<String, Strategy>,
     /// `fallback_providers`: what stands in, in this order, for a model that gives no answer.
     pub fallbacks: Vec<FallbackConfig>,
     /// `toolsets`.
@@ -235,6 +239,8 @@ pub struct Config {
     pub compression: CompressionSettings,
     /// `delegation`.
     pub delegation: DelegationSettings,
+    /// `network`.
+    pub network: NetworkConfig,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -279,6 +285,7 @@ impl Config {
         Ok(Self {
             model: model(&root)?,
             providers: providers(&root)?,
+            strategies: strategies(&root)?,
             fallbacks: fallbacks(&root)?,
             cli_toolsets: root
                 .section("platform_toolsets")?
@@ -292,6 +299,7 @@ impl Config {
             auxiliary: auxiliary(&root)?,
             compression: compression(&root)?,
             delegation: delegation(&root)?,
+            network: network(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root
@@ -364,6 +372,14 @@ fn model(root: &View<'_>) -> Result<ModelConfig, ConfigError> {
 fn base_url(view: &View<'_>) -> Result<Option<String>, ConfigError> {
     let url = view.key("base_url").text("an address, for example `http://127.0.0.1:8080/v1`")?;
     Ok(url.map(|url| url.trim_end_matches('/').to_owned()))
+}
+
+fn strategies(root: &View<'_>) -> Result<BTreeMap<String, Strategy>, ConfigError> {
+    let all = root.section("credential_pool_strategies")?;
+    let words = Strategy::NAMES.map(|name| (name, Strategy::named(name).unwrap_or_default()));
+    let wanted = "`fill_first`, `round_robin`, `random` or `least_used`";
+    let one = |id: &str| Ok(all.key(id).word(&words, wanted)?.map(|strategy| (id.to_owned(), strategy)));
+    all.names().into_iter().filter_map(|id| one(id).transpose()).collect()
 }
 
 fn providers(root: &View<'_>) -> Result<BTreeMap<String, ProviderConfig>, ConfigError> {
@@ -465,6 +481,7 @@ impl std::fmt::Debug for Config {
             .field("auxiliary", &self.auxiliary)
             .field("compression", &self.compression)
             .field("delegation", &self.delegation)
+            .field("network", &self.network)
             .field("terminal", &self.terminal)
             .field("approvals", &self.approvals)
             .field("synchronous", &self.synchronous)

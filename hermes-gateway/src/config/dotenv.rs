@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use hermes_providers::credential::file::{AuthDoc, AuthFile, Entry};
+use hermes_providers::credential::{SeededKey, seed};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{ConfigError, Env, Scope, files};
@@ -194,6 +196,7 @@ pub struct Keys {
     dotenv: DotEnv,
     env: Env,
     file: PathBuf,
+    auth: AuthDoc,
 }
 
 impl Keys {
@@ -205,13 +208,15 @@ impl Keys {
         let file = scope.dotenv();
         let bytes = files::read(&file, DOTENV_MAX_BYTES)?.unwrap_or_default();
         // A byte that is not UTF-8 spoils its own line only.
-        Ok(Self { dotenv: DotEnv::parse(&String::from_utf8_lossy(&bytes)), env, file })
+        // A damaged one is told by who needs it; everything else works without it.
+        let auth = AuthFile::at(scope.auth_json()).read().unwrap_or_default();
+        Ok(Self { dotenv: DotEnv::parse(&String::from_utf8_lossy(&bytes)), env, file, auth })
     }
 
     /// Keys of given parts.
     #[must_use]
     pub fn of(dotenv: DotEnv, env: Env, file: PathBuf) -> Self {
-        Self { dotenv, env, file }
+        Self { dotenv, env, file, auth: AuthDoc::default() }
     }
 
     /// The path of the `.env` file.
@@ -247,6 +252,32 @@ impl Keys {
             Some((value, _)) if is_placeholder(value) => Lookup::Placeholder,
             Some((value, place)) => Lookup::Found { key: SecretString::from(value.trim().to_owned()), place },
         }
+    }
+
+    /// The keys that these variables hold, and those numbered behind them, but for those that a person removed from the
+    /// provider.
+    #[must_use]
+    pub fn seeded<'a>(&self, provider: &str, variables: impl IntoIterator<Item = &'a str>) -> Vec<SeededKey> {
+        let mut keys = self.all_seeded(variables);
+        keys.retain(|key| !self.auth.is_suppressed(provider, &key.source()));
+        keys
+    }
+
+    /// The same with those that a person removed.
+    #[must_use]
+    pub fn all_seeded<'a>(&self, variables: impl IntoIterator<Item = &'a str>) -> Vec<SeededKey> {
+        let lookup = |name: &str| match self.key(name) {
+            Lookup::Found { key, .. } => Some(key),
+            Lookup::Placeholder | Lookup::Missing => None,
+        };
+        seed(variables, lookup)
+    }
+
+    /// Whether `auth.json` has a credential of a provider.
+    #[must_use]
+    pub fn has_login(&self, provider: &str) -> bool {
+        let is_own = |entry: &Entry| entry.access_token.is_some() || entry.refresh_token.is_some();
+        self.auth.entries(provider).iter().any(is_own)
     }
 
     /// A text with each `${NAME}` replaced by the value of that variable. An unset one stays as it is written.

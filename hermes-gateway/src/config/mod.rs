@@ -17,6 +17,7 @@ pub mod error;
 pub mod fallback;
 mod files;
 mod near;
+mod network;
 #[cfg(test)]
 mod page_tests;
 mod raw;
@@ -33,5 +34,6 @@ pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use fallback::FallbackConfig;
+pub use network::NetworkConfig;
 pub use scope::Scope;
 pub use settings::{MASK, Shown, Source};

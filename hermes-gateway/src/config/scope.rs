@@ -108,6 +108,12 @@ impl Scope {
         self.home.join(".env")
     }
 
+    /// Credentials, and what they went through.
+    #[must_use]
+    pub fn auth_json(&self) -> PathBuf {
+        self.home.join("auth.json")
+    }
+
     /// The persona.
     #[must_use]
     pub fn soul(&self) -> PathBuf {

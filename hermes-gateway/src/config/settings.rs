@@ -58,6 +58,9 @@ static SETTINGS: &[Setting] = &[
     of("model.api_mode", |config| json!(config.model.api_mode)),
     of("model.context_length", |config| json!(config.model.context_length)),
     of("model.max_tokens", |config| json!(config.model.max_tokens)),
+    of("credential_pool_strategies", |config| {
+        config.strategies.iter().map(|(id, strategy)| (id.clone(), json!(strategy.name()))).collect()
+    }),
     of("fallback_providers", |config| config.fallbacks.iter().map(FallbackConfig::shown).collect()),
     of("toolsets", |config| json!(config.toolsets)),
     of("platform_toolsets.cli", |config| json!(config.cli_toolsets)),
@@ -97,6 +100,9 @@ static SETTINGS: &[Setting] = &[
     of("delegation.max_spawn_depth", |config| json!(config.delegation.max_spawn_depth)),
     of("delegation.max_iterations", |config| json!(config.delegation.max_iterations)),
     of("delegation.max_summary_chars", |config| json!(config.delegation.max_summary_chars)),
+    of("network.proxy", |config| secret(config.network.proxy.as_ref())),
+    of("network.no_proxy", |config| json!(config.network.no_proxy)),
+    of("network.ca_file", |config| json!(config.network.ca_file)),
     of("terminal.cwd", |config| json!(config.terminal.cwd.to_string_lossy())),
     of("terminal.timeout", |config| seconds(Some(config.terminal.timeout))),
     of("terminal.env_passthrough", |config| json!(config.terminal.env_passthrough)),

@@ -220,8 +220,8 @@ impl Place {
     }
 
     async fn assume(&self, identity: &WebIdentity, sources: &AwsSources, label: &str) -> Result<Found, ProviderError> {
-        let (url, proxy) = (sources.sts_url.as_deref(), sources.proxy.as_deref());
-        let session = sts::assume_role(identity, &self.region, url, proxy).await?;
+        let url = sources.sts_url.as_deref();
+        let session = sts::assume_role(identity, &self.region, url, &sources.transport).await?;
         let secret = self.secret(&session.access_key_id, session.secret_access_key, Some(session.session_token));
         Ok(self.found(secret, label, Some(session.ends)))
     }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use crate::http::Transport;
+
 /// Keys of the environment.
 #[derive(Clone)]
 pub struct AwsEnvKeys {
@@ -50,8 +52,8 @@ pub struct AwsSources {
     /// Where the models are (`base_url` of the configuration, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`); `None`: at the region's
     /// own address.
     pub runtime_url: Option<String>,
-    /// A proxy's URL, for the exchange of tokens.
-    pub proxy: Option<String>,
+    /// How the exchange of tokens is reached; the process's own.
+    pub transport: Transport,
 }
 
 impl fmt::Debug for AwsEnvKeys {
@@ -111,7 +113,7 @@ impl AwsSources {
             region: get("AWS_REGION").or_else(|| get("AWS_DEFAULT_REGION")),
             sts_url: get("AWS_ENDPOINT_URL_STS"),
             runtime_url: get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME"),
-            proxy: None,
+            transport: Transport::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
@@ -13,7 +14,7 @@ use crate::aws::sources::WebIdentity;
 use crate::aws::{domain, time};
 use crate::classify::redact;
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::token_client;
+use crate::http::Transport;
 use crate::percent;
 
 /// For the whole exchange.
@@ -41,14 +42,14 @@ pub(super) async fn assume_role(
     identity: &WebIdentity,
     region: &str,
     url: Option<&str>,
-    proxy: Option<&str>,
+    transport: &Transport,
 ) -> Result<Session, ProviderError> {
     let token = super::chain::read_text(&identity.token_file, MAX_TOKEN_BYTES).await?.ok_or_else(|| {
         failed(ErrorClass::Configuration, &format!("the token file {} is not there", identity.token_file.display()))
     })?;
     let token = SecretString::from(token.trim().to_owned());
     let url = url.map_or_else(|| format!("https://sts.{region}.{}/", domain(region)), str::to_owned);
-    let work = exchange(identity, &token, &url, proxy);
+    let work = exchange(identity, &token, &url, transport);
     match timeout(Duration::from_millis(EXCHANGE_TIMEOUT_MS), work).await {
         Ok(done) => done,
         Err(_) => Err(failed(ErrorClass::Timeout, "the exchange of the web identity took too long; try again")),
@@ -59,10 +60,10 @@ async fn exchange(
     identity: &WebIdentity,
     token: &SecretString,
     url: &str,
-    proxy: Option<&str>,
+    transport: &Transport,
 ) -> Result<Session, ProviderError> {
-    let secure = url.starts_with("https") || proxy.is_some_and(|proxy| proxy.starts_with("https"));
-    let client = token_client(secure, proxy).await?;
+    let url = Url::parse(url).map_err(|_| failed(ErrorClass::Configuration, "the address for tokens is none"))?;
+    let client = transport.token_client(&url).await?;
     let name = identity.session_name.as_deref().unwrap_or(SESSION_NAME);
     let form = [
         ("Action", "AssumeRoleWithWebIdentity"),

@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::catalogue::{ListedModel, MAX_LISTED_MODELS, parse_model_page};
 use crate::credential::Secret;
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::{GetLimits, Getter, Got};
+use crate::http::{GetLimits, Getter, Got, Transport};
 use crate::profile::{ApiMode, Profile};
 
 /// How long a list is taken as it is (section 7 of the reference: 4 hours).
@@ -51,8 +51,8 @@ pub struct ListPlace {
     pub base_url: Option<String>,
     /// What lets us in.
     pub secret: Secret,
-    /// A proxy's URL.
-    pub proxy: Option<String>,
+    /// How servers are reached; the process's own.
+    pub transport: Transport,
 }
 
 /// A provider's list, as it is kept.
@@ -158,7 +158,7 @@ async fn fetch(
 ) -> Result<Option<ModelList>, ProviderError> {
     let limit = Duration::from_millis(LIST_TIMEOUT_MS);
     let until = tokio::time::Instant::now() + limit;
-    let getter = Getter::new(&place.profile, &place.secret, url, place.proxy.clone(), limit).await?;
+    let getter = Getter::new(&place.profile, &place.secret, url, &place.transport).await?;
     let etag = known.and_then(|list| list.etag.as_deref());
     let mut list = ModelList {
         version: FILE_VERSION,
@@ -285,7 +285,12 @@ mod tests {
 
     fn place(profile: &str, base_url: Option<&str>) -> ListPlace {
         let profile = Profiles::bundled().unwrap().get(profile).unwrap().clone();
-        ListPlace { profile, base_url: base_url.map(str::to_owned), secret: Secret::None, proxy: None }
+        ListPlace {
+            profile,
+            base_url: base_url.map(str::to_owned),
+            secret: Secret::None,
+            transport: Transport::default(),
+        }
     }
 
     #[test]

@@ -32,17 +32,6 @@ const FIELD_BEFORE: &[&str] =
 /// Longest name of a field, with those around it.
 const MAX_FIELD_BYTES: usize = 96;
 
-/// Codes of opaque state that is not known again.
-const REASONING_CODES: &[&str] = &["invalid_encrypted_content", "invalid_thinking_signature"];
-/// The same in words.
-const REASONING: &[&str] = &[
-    "encrypted content could not be",
-    "invalid_encrypted_content",
-    "thought signature is not valid",
-    "corrupted thought signature",
-];
-/// With the word `thinking`: its signature does not fit.
-const SIGNATURE: &[&str] = &["signature", "cannot be modified", "must remain as they were"];
 /// Codes of pictures that cannot be used.
 const IMAGE_CODES: &[&str] = &[
     "image_too_large",
@@ -107,11 +96,11 @@ pub(super) fn read(class: ErrorClass, body: &ErrorBody, words: &str) -> Option<R
         shown.then(|| if says(TOOL_IMAGE) { Remedy::DropToolImages } else { Remedy::DropImages })
     };
     match class {
+        // AWS has a permission of its own for streams.
+        ErrorClass::Auth if words.contains("invokemodelwithresponsestream") => Some(Remedy::WholeAnswer),
         ErrorClass::ModelNotFound | ErrorClass::PayloadTooLarge => pictures(),
         ErrorClass::BadRequest => {
-            if coded(REASONING_CODES) || says(REASONING) || (words.contains("thinking") && says(SIGNATURE)) {
-                Some(Remedy::DropReasoning)
-            } else if says(GRAMMAR) {
+            if says(GRAMMAR) {
                 Some(Remedy::PlainSchemas)
             } else if says(MANDATORY) {
                 Some(Remedy::LeastReasoning)
@@ -170,7 +159,7 @@ fn name(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Remedy::{DropImages, DropReasoning, DropToolImages, LeastReasoning, MergeRoles, PlainSchemas};
+    use Remedy::{DropImages, DropToolImages, LeastReasoning, MergeRoles, PlainSchemas};
 
     #[allow(clippy::needless_pass_by_value, reason = "a table reads better without references")]
     fn check(text: &str, expect: Option<Remedy>) {
@@ -216,14 +205,6 @@ mod tests {
             renamed("max_tokens", "max_completion_tokens"),
         );
         check("unknown field `max_completion_tokens`", renamed("max_completion_tokens", "max_tokens"));
-    }
-
-    #[test]
-    fn b26_state_that_its_issuer_does_not_know_again_is_left_out() {
-        check("messages.3.content.0: Invalid `signature` in `thinking` block", Some(DropReasoning));
-        check("`thinking` blocks in the latest assistant message cannot be modified", Some(DropReasoning));
-        check(r#"{"error":{"code":"invalid_encrypted_content","message":"x"}}"#, Some(DropReasoning));
-        check("Thought signature is not valid", Some(DropReasoning));
     }
 
     #[test]

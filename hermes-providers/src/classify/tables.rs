@@ -3,7 +3,7 @@
 use crate::error::ErrorClass::{
     self, Auth, BadRequest, BadResponse, Billing, Blocked, Certificate, Configuration, ContentPolicy, ContextOverflow,
     EmptyResponse, Incomplete, Limit, ModelNotFound, OutputCap, Overloaded, PayloadTooLarge, RateLimit, ServerError,
-    SidecarRefused, Timeout, UpstreamRateLimit,
+    SidecarRefused, Timeout, Unresponsive, UpstreamRateLimit,
 };
 
 /// Structured codes and types, lower case. Vague ones (`invalid_request_error`, `api_error`) are missing on purpose.
@@ -302,6 +302,7 @@ pub(crate) fn advice(class: ErrorClass) -> &'static str {
             "The server's certificate cannot be verified; check the clock, the address and a proxy in between"
         }
         BadResponse => "Check that the address is one of an OpenAI-compatible server",
+        Unresponsive => "Wait a little, check whether the server runs, or name another model with -m or model.default",
         Limit => "The answer is larger than this program accepts",
         Configuration => "Check `base_url`: it usually ends in /v1",
     }

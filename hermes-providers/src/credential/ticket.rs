@@ -117,6 +117,9 @@ pub trait Credentials: Send + Sync {
 
     /// Says how the attempt with `ticket` ended, however late. Quick: nothing is waited for, and nothing blocks.
     fn report(&self, ticket: &Ticket, model: &str, outcome: Outcome<'_>) -> Next;
+
+    /// Writes down what failures taught, before the error is told: the program may end with it.
+    async fn settle(&self) {}
 }
 
 /// One key that is all there is.

@@ -1,6 +1,7 @@
 //! The body of a response as a stream of deltas, under the clocks of a request.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
@@ -10,6 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::chat::{Delta, DeltaStream};
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::config::Timeouts;
+use crate::http::transport::Host;
 use crate::mode::{Decoder, StreamEnd};
 
 /// How long to wait for usage and `[DONE]` once the finish reason is known.
@@ -24,6 +26,7 @@ pub(super) struct Reader {
     response: Response,
     decoder: Box<dyn Decoder>,
     timeouts: Timeouts,
+    host: Arc<Host>,
     stream: bool,
     route: String,
     ready: VecDeque<Result<Delta, ProviderError>>,
@@ -50,6 +53,7 @@ impl Reader {
         response: Response,
         decoder: Box<dyn Decoder>,
         timeouts: Timeouts,
+        host: Arc<Host>,
         stream: bool,
         route: String,
         max_bytes: usize,
@@ -60,6 +64,7 @@ impl Reader {
             response,
             decoder,
             timeouts,
+            host,
             stream,
             route,
             ready: VecDeque::new(),
@@ -105,11 +110,17 @@ impl Reader {
                 self.ended = true;
                 self.decoder.finish(StreamEnd::Broken, &mut out)
             }
-            Err(_) => Err(self.late(&clock)),
+            Err(_) => {
+                self.host.stale();
+                Err(self.late(&clock))
+            }
         };
-        if matches!(out.last(), Some(Delta::Done(_))) && !self.ended {
-            self.ended = true;
-            self.drain().await;
+        if matches!(out.last(), Some(Delta::Done(_))) {
+            self.host.answered();
+            if !self.ended {
+                self.ended = true;
+                self.drain().await;
+            }
         }
         self.ready.extend(out.into_iter().map(Ok));
         if let Err(error) = result {

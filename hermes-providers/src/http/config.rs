@@ -7,7 +7,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::credential::Credentials;
-use crate::profile::Profile;
+use crate::http::transport::Transport;
+use crate::profile::{ApiMode, Profile};
 
 /// For the TCP and TLS handshakes.
 pub const CONNECT_TIMEOUT_MS: u64 = 30_000;
@@ -23,7 +24,9 @@ pub const LOCAL_TIMEOUT_MS: u64 = 900_000;
 pub const WHOLE_TIMEOUT_MS: u64 = 600_000;
 /// For a request from start to end.
 pub const TOTAL_TIMEOUT_MS: u64 = 1_800_000;
-/// Largest response, all bytes of the body counted.
+/// Largest request. More than any provider takes.
+pub const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
+/// Largest response, all bytes of the body counted. It is never compressed, so this is what memory may be asked for.
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 const _: () = assert!(IDLE_TIMEOUT_MS <= PROGRESS_TIMEOUT_MS);
@@ -32,8 +35,6 @@ const _: () = assert!(LOCAL_TIMEOUT_MS < TOTAL_TIMEOUT_MS && WHOLE_TIMEOUT_MS < 
 /// The clocks of one request. The answer ends with class `Timeout` when one of them runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// TCP and TLS handshakes.
-    pub connect: Duration,
     /// Until the head of the response.
     pub first_byte: Duration,
     /// Between two bytes.
@@ -44,6 +45,8 @@ pub struct Timeouts {
     pub whole: Duration,
     /// Everything together.
     pub total: Duration,
+    /// Whether a model's family, the effort and the size of a prompt make `first_byte`, `idle` and `progress` longer.
+    pub adapts: bool,
 }
 
 impl Timeouts {
@@ -51,26 +54,42 @@ impl Timeouts {
     #[must_use]
     pub const fn hosted() -> Self {
         Self {
-            connect: Duration::from_millis(CONNECT_TIMEOUT_MS),
             first_byte: Duration::from_millis(FIRST_BYTE_TIMEOUT_MS),
             idle: Duration::from_millis(IDLE_TIMEOUT_MS),
             progress: Duration::from_millis(PROGRESS_TIMEOUT_MS),
             whole: Duration::from_millis(WHOLE_TIMEOUT_MS),
             total: Duration::from_millis(TOTAL_TIMEOUT_MS),
+            adapts: true,
         }
     }
 
-    /// The same, none of whose clocks but the handshakes' runs out before `patience` does.
+    /// The same, none of whose clocks runs out before `patience` does.
     #[must_use]
     pub fn at_least(self, patience: Duration) -> Self {
         let longer = |clock: Duration| clock.max(patience);
         Self {
-            connect: self.connect,
             first_byte: longer(self.first_byte),
             idle: longer(self.idle),
             progress: longer(self.progress),
             whole: longer(self.whole),
             total: longer(self.total),
+            adapts: self.adapts,
+        }
+    }
+
+    /// The same for a request that needs this long, where they adapt. Everything together stays as it is.
+    #[must_use]
+    pub fn raised(self, floor: Duration) -> Self {
+        if !self.adapts {
+            return self;
+        }
+        let longer = |clock: Duration| clock.max(floor);
+        Self {
+            first_byte: longer(self.first_byte),
+            idle: longer(self.idle),
+            progress: longer(self.progress),
+            whole: longer(self.whole),
+            ..self
         }
     }
 
@@ -91,6 +110,8 @@ pub struct HttpModelConfig {
     pub base_url: Option<String>,
     /// The model's name at the provider.
     pub model: String,
+    /// The wire, where the user names one; `None`: what the host is known for, else what the profile says.
+    pub api_mode: Option<ApiMode>,
     /// The key, when there is one and no more.
     pub key: Option<SecretString>,
     /// Who says which key is used, instead of `key`.
@@ -101,8 +122,10 @@ pub struct HttpModelConfig {
     pub context_window: Option<u64>,
     /// Most tokens of output, when known.
     pub max_output_tokens: Option<u64>,
-    /// A proxy's URL. Proxies that the system names are not used unless they are put here.
-    pub proxy: Option<String>,
+    /// The way to servers, shared by all models of a process; `None`: one of its own.
+    pub transport: Option<Transport>,
+    /// False for a model that cannot see, when that is known: pictures become words. `None`: as the profile says.
+    pub sees_images: Option<bool>,
     /// Largest response in bytes.
     pub max_response_bytes: usize,
 }
@@ -115,12 +138,14 @@ impl HttpModelConfig {
             profile,
             base_url: None,
             model: model.into(),
+            api_mode: None,
             key: None,
             credentials: None,
             timeouts: None,
             context_window: None,
             max_output_tokens: None,
-            proxy: None,
+            transport: None,
+            sees_images: None,
             max_response_bytes: MAX_RESPONSE_BYTES,
         }
     }

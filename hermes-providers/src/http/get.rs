@@ -1,6 +1,6 @@
 //! Small questions beside the requests of a conversation: a list of models, a server's description of itself.
 //!
-//! They go out over a client of their own, with the profile's key, and are bounded in time and size.
+//! They go out over the shared transport, with the profile's key, and are bounded in time and size.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +13,9 @@ use crate::classify::{Failure, classify};
 use crate::credential::Secret;
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::authorize::{Covered, authorize};
-use crate::http::client::Clients;
 use crate::http::failure::transport;
 use crate::http::model::is_near;
+use crate::http::transport::Transport;
 use crate::profile::{ApiMode, Profile};
 
 /// The version of its interface that Anthropic wants named with every request.
@@ -54,7 +54,7 @@ pub(crate) struct Getter<'a> {
 }
 
 impl<'a> Getter<'a> {
-    /// A client for addresses like `url`. Reads the system's certificates when that is encrypted.
+    /// Asks servers like the one of `url`. Reads the system's certificates when that is encrypted.
     ///
     /// # Errors
     /// Class `Configuration` or `Certificate`.
@@ -62,15 +62,10 @@ impl<'a> Getter<'a> {
         profile: &'a Profile,
         secret: &'a Secret,
         url: &Url,
-        proxy: Option<String>,
-        connect: Duration,
+        transport: &Transport,
     ) -> Result<Self, ProviderError> {
-        let secure = url.scheme() == "https" || proxy.as_deref().is_some_and(|proxy| proxy.starts_with("https"));
-        let built = tokio::task::spawn_blocking(move || Clients::build(secure, connect, proxy)).await;
-        let clients = built.unwrap_or_else(|_| {
-            Err(ProviderError::new(ErrorClass::Configuration, "the HTTP client cannot be set up"))
-        })?;
-        Ok(Self { client: clients.pooled, profile, secret, route: profile.id.clone() })
+        let clients = transport.clients(url).await?;
+        Ok(Self { client: clients.pooled.clone(), profile, secret, route: profile.id.clone() })
     }
 
     /// One question. `etag` is the mark of the answer that the caller has.

@@ -3,15 +3,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::aws::clock_error_ms;
@@ -21,11 +20,12 @@ use crate::credential::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::authorize::{Covered, authorize};
 use crate::http::body::Reader;
-use crate::http::client::Clients;
-use crate::http::config::{HttpModelConfig, Timeouts};
+use crate::http::breaker::BREAKER_STALE_ATTEMPTS;
+use crate::http::config::{HttpModelConfig, MAX_REQUEST_BYTES, Timeouts};
 use crate::http::failure::{lost_before_answer, transport};
+use crate::http::transport::{Host, Transport};
 use crate::mode::{self, DecodeContext, Encoded, NameMap, WireOptions};
-use crate::profile::{ApiMode, KeyRule, Profile};
+use crate::profile::{self, ApiMode, KeyRule, Profile};
 
 /// Most bytes of an error answer that are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -56,10 +56,8 @@ pub struct HttpChatModel {
     aggregator: bool,
     timeouts: Timeouts,
     max_response_bytes: usize,
-    proxy: Option<String>,
-    clients: OnceCell<Clients>,
-    /// A response was read before, so a connection may be a kept one.
-    warm: AtomicBool,
+    transport: Transport,
+    host: Arc<Host>,
     /// How far this computer's clock is behind the server's, in milliseconds, as far as signatures have shown it.
     clock_error_ms: AtomicI64,
 }
@@ -87,13 +85,16 @@ impl HttpChatModel {
             None => fixed(&profile, config.key, base.is_some(), &base_url)?,
         };
         let endpoint = base_url.origin().ascii_serialization();
+        let transport = config.transport.unwrap_or_default();
+        let at_host = || profile.mode_at(base_url.host_str().unwrap_or_default(), base_url.path(), &config.model);
+        let mode = config.api_mode.unwrap_or_else(at_host);
         let timeouts = if profile.local || is_near(&base_url) { Timeouts::local() } else { Timeouts::hosted() };
         Ok(Self {
             headers: headers(&profile)?,
             wire: WireOptions {
-                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", profile.api_mode.as_str(), profile.id, config.model)),
+                issuer: Arc::from(format!("{}/{}/{endpoint}/{}", mode.as_str(), profile.id, config.model)),
                 model: config.model.clone(),
-                quirks: wire_quirks(&profile, config.max_output_tokens),
+                quirks: wire_quirks(&profile, config.max_output_tokens, config.sees_images),
             },
             route: format!("{}/{}", profile.id, config.model),
             aggregator: profile.quirks.aggregator,
@@ -101,38 +102,100 @@ impl HttpChatModel {
                 provider: profile.id.clone(),
                 model: config.model,
                 endpoint,
-                api_mode: profile.api_mode.as_str().to_owned(),
+                api_mode: mode.as_str().to_owned(),
                 context_window: config.context_window,
                 max_output_tokens: config.max_output_tokens,
             },
-            mode: profile.api_mode,
-            base: base_url,
-            profile,
+            mode,
             credentials,
             timeouts: config.timeouts.unwrap_or(timeouts),
             max_response_bytes: config.max_response_bytes,
-            proxy: config.proxy,
-            clients: OnceCell::new(),
-            warm: AtomicBool::new(false),
+            host: transport.host(&base_url),
+            transport,
             clock_error_ms: AtomicI64::new(0),
+            base: base_url,
+            profile,
         })
     }
 
-    async fn clients(&self) -> Result<&Clients, ProviderError> {
-        let secure =
-            self.base.scheme() == "https" || self.proxy.as_deref().is_some_and(|proxy| proxy.starts_with("https"));
-        let (connect, proxy) = (self.timeouts.connect, self.proxy.clone());
-        let build = || async move {
-            if !secure {
-                return Clients::build(false, connect, proxy);
+    /// The request as this model takes it.
+    fn encode(&self, request: &ChatRequest) -> Result<Encoded, ProviderError> {
+        let repairs = self.host.repairs(&self.info.model);
+        let mut encoded = mode::encode(self.mode, &repairs.request(request), &self.wire)?;
+        encoded.body = repairs.body(encoded.body);
+        if encoded.body.len() > MAX_REQUEST_BYTES {
+            let what = format!("the request is larger than {MAX_REQUEST_BYTES} bytes; shorten the conversation");
+            return Err(self.error(ErrorClass::PayloadTooLarge, &what));
+        }
+        Ok(encoded)
+    }
+
+    /// Whether the answer comes as a stream, as far as this model is known to give one.
+    fn streams(&self, request: &ChatRequest) -> bool {
+        self.host.repairs(&self.info.model).streams(request)
+    }
+
+    /// The request once more as it may pass after this refusal; `None` when nothing can be changed.
+    fn repaired(&self, request: &ChatRequest, refused: &Encoded, error: &ProviderError) -> Option<Encoded> {
+        let remedy = error.remedy.as_deref()?;
+        let known = self.host.repairs(&self.info.model);
+        self.host.set_repairs(&self.info.model, known.with(remedy, request)?);
+        let again = self.encode(request).ok().filter(|again| again != refused);
+        match &again {
+            Some(_) => {
+                tracing::info!(route = %self.route, ?remedy, "the provider refused this; it is left out from now on")
             }
-            // Reads the system's certificates.
-            let built = tokio::task::spawn_blocking(move || Clients::build(true, connect, proxy)).await;
-            built.unwrap_or_else(|_| {
-                Err(ProviderError::new(ErrorClass::Configuration, "the HTTP client cannot be set up"))
-            })
-        };
-        self.clients.get_or_try_init(build).await
+            None => self.host.set_repairs(&self.info.model, known),
+        }
+        again
+    }
+
+    /// A response to one request that was not refused for what can be changed. Its head, at least, has arrived.
+    async fn response(
+        &self,
+        request: &ChatRequest,
+        mut encoded: Encoded,
+        ticket: &Ticket,
+        timeouts: &Timeouts,
+        started: Instant,
+    ) -> Result<Response, ProviderError> {
+        let before = self.host.repairs(&self.info.model);
+        let (mut is_repaired, mut knows_time) = (false, false);
+        loop {
+            let first_byte = if self.streams(request) { timeouts.first_byte } else { timeouts.whole };
+            let response = self.send(&encoded, ticket, first_byte, started).await?;
+            self.host.warmed();
+            if response.status().is_success() {
+                return self.readable(response);
+            }
+            self.host.answered();
+            // A refused signature never reached the model, so this is no second attempt at it. Once.
+            if !knows_time && self.learns_time(ticket, &response) {
+                knows_time = true;
+                continue;
+            }
+            let error = self.refused(ticket, response).await;
+            if is_repaired {
+                // It was not that.
+                if matches!(error.class, ErrorClass::BadRequest | ErrorClass::Auth) {
+                    self.host.set_repairs(&self.info.model, before);
+                }
+                return Err(error);
+            }
+            match self.repaired(request, &encoded, &error) {
+                Some(again) => (encoded, is_repaired) = (again, true),
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// A body that is packed was not asked for, and is not unpacked: nothing says how large it would become.
+    fn readable(&self, response: Response) -> Result<Response, ProviderError> {
+        let packed = response.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+        if packed {
+            return Err(self.error(ErrorClass::BadResponse, "the answer is compressed, which was not asked for"));
+        }
+        Ok(response)
     }
 
     /// One request until the head of its response; once more on a new connection when a kept one turned out to be
@@ -144,11 +207,11 @@ impl HttpChatModel {
         first_byte: Duration,
         started: Instant,
     ) -> Result<Response, ProviderError> {
-        let clients = self.clients().await?;
+        let head = self.head(encoded, ticket)?;
+        let clients = self.transport.clients(&head.0).await?;
         let limit = first_byte.min(self.timeouts.total);
         let work = async {
-            let warm = self.warm.load(Ordering::Relaxed);
-            let head = self.head(encoded, ticket)?;
+            let warm = self.host.is_warm();
             match post(&clients.pooled, &head, encoded).await {
                 Err(error) if warm && lost_before_answer(&error) => {
                     tracing::debug!(route = %self.route, "a kept connection was closed; once more on a new one");
@@ -161,11 +224,26 @@ impl HttpChatModel {
         match timeout_at(started + limit, work).await {
             Ok(result) => result,
             Err(_) => {
+                self.host.stale();
                 let seconds = limit.as_secs_f64();
                 let what = format!("{} did not begin to answer within {seconds:.1} s; try again", self.info.endpoint);
                 Err(self.error(ErrorClass::Timeout, &what))
             }
         }
+    }
+
+    /// Nothing is sent to a host that gave no answer again and again.
+    fn admit(&self) -> Result<(), ProviderError> {
+        self.host.admit().map_err(|left| {
+            let seconds = left.as_secs_f64();
+            let what = format!(
+                "{} gave no answer {BREAKER_STALE_ATTEMPTS} times in a row and is left alone for {seconds:.0} s",
+                self.info.endpoint
+            );
+            let mut error = self.error(ErrorClass::Unresponsive, &what);
+            error.retry_after_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            error
+        })
     }
 
     /// Where this request goes, and all its headers.
@@ -218,8 +296,10 @@ impl HttpChatModel {
     }
 
     /// The error of an attempt, reported and marked when another credential is there.
-    fn charged(&self, ticket: &Ticket, error: ProviderError) -> ProviderError {
-        charge(self.credentials.as_ref(), ticket, &self.info.model, error)
+    async fn charged(&self, ticket: &Ticket, error: ProviderError) -> ProviderError {
+        let error = charge(self.credentials.as_ref(), ticket, &self.info.model, error);
+        self.credentials.settle().await;
+        error
     }
 
     fn of_route(&self, mut error: ProviderError) -> ProviderError {
@@ -283,25 +363,16 @@ impl ChatModel for HttpChatModel {
 
     async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError> {
         let started = Instant::now();
-        let encoded = mode::encode(self.mode, request, &self.wire)?;
-        let first_byte = if request.stream { self.timeouts.first_byte } else { self.timeouts.whole };
+        self.admit()?;
+        let encoded = self.encode(request)?;
+        let effort = request.reasoning_effort.as_deref();
+        let floor = profile::floor(&self.profile.patience, &self.info.model, effort, encoded.body.len());
+        let timeouts = self.timeouts.raised(floor);
         let ticket = self.credentials.take(&self.info.model).await.map_err(|error| self.of_route(error))?;
-        let mut response = match self.send(&encoded, &ticket, first_byte, started).await {
+        let response = match self.response(request, encoded, &ticket, &timeouts, started).await {
             Ok(response) => response,
-            Err(error) => return Err(self.charged(&ticket, error)),
+            Err(error) => return Err(self.charged(&ticket, error).await),
         };
-        // A refused signature never reached the model, so this is no second attempt at it. Once.
-        if self.learns_time(&ticket, &response) {
-            response = match self.send(&encoded, &ticket, first_byte, started).await {
-                Ok(response) => response,
-                Err(error) => return Err(self.charged(&ticket, error)),
-            };
-        }
-        self.warm.store(true, Ordering::Relaxed);
-        if !response.status().is_success() {
-            let error = self.refused(&ticket, response).await;
-            return Err(self.charged(&ticket, error));
-        }
         let decoder = mode::decoder(
             self.mode,
             DecodeContext {
@@ -313,9 +384,8 @@ impl ChatModel for HttpChatModel {
                 secrets: ticket.secret.texts(),
             },
         );
-        let route = self.route.clone();
-        let reader =
-            Reader::new(response, decoder, self.timeouts, request.stream, route, self.max_response_bytes, started);
+        let (route, host, streams) = (self.route.clone(), Arc::clone(&self.host), self.streams(request));
+        let reader = Reader::new(response, decoder, timeouts, host, streams, route, self.max_response_bytes, started);
         let (credentials, model) = (Arc::clone(&self.credentials), self.info.model.clone());
         // The ticket lives as long as the answer is read.
         let reported = reader.into_stream().map(move |item| match item {
@@ -333,6 +403,11 @@ impl ChatModel for HttpChatModel {
 /// Reports an error to the credential that was used.
 fn charge(credentials: &dyn Credentials, ticket: &Ticket, model: &str, mut error: ProviderError) -> ProviderError {
     error.another_key = credentials.report(ticket, model, Outcome::Failed(&error)) == Next::Another;
+    // Of several keys the one that was refused is named (B46).
+    let is_its = matches!(error.class, ErrorClass::Auth | ErrorClass::Billing);
+    if is_its && !error.another_key && !ticket.label.is_empty() {
+        error.message = format!("{} (the credential {:?})", error.message, ticket.label);
+    }
     error
 }
 
@@ -378,9 +453,10 @@ fn fixed(
 }
 
 /// The profile's, and what the configuration knows better.
-fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>) -> crate::profile::Quirks {
+fn wire_quirks(profile: &Profile, max_output_tokens: Option<u64>, sees_images: Option<bool>) -> crate::profile::Quirks {
     let mut quirks = profile.quirks.clone();
     quirks.messages.max_output_tokens = max_output_tokens;
+    quirks.is_blind = sees_images == Some(false);
     quirks
 }
 

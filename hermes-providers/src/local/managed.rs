@@ -294,12 +294,11 @@ impl Running {
             seconds: config.start_timeout.as_secs(),
             log: running.log.tail(),
         };
+        let named = async move { told.wait_for(Option::is_some).await.ok().and_then(|port| *port) };
         let ready = async {
             tokio::select! {
                 status = running.child.wait() => return Err(ended(config, status.ok(), &running.log).await),
-                port = told.wait_for(Option::is_some) => {
-                    running.port = port.ok().and_then(|port| *port).unwrap_or_default();
-                }
+                port = named => running.port = port.unwrap_or_default(),
             }
             while !is_healthy(&running.client, running.port).await {
                 tokio::select! {

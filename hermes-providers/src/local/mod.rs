@@ -3,6 +3,8 @@
 mod describe;
 #[cfg(unix)]
 mod managed;
+#[cfg(unix)]
+mod model;
 mod probe;
 
 pub use describe::{DESCRIBE_TIMEOUT_MS, describe_local};
@@ -10,4 +12,6 @@ pub use describe::{DESCRIBE_TIMEOUT_MS, describe_local};
 pub use managed::{
     LLAMA_LOG_BYTES, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaServer, LlamaServerConfig,
 };
+#[cfg(unix)]
+pub use model::{LLAMA_SERVER, LlamaModel, llama_model_name};
 pub use probe::{LocalModel, LocalPorts, LocalServer, PROBE_TIMEOUT_MS, probe_local};

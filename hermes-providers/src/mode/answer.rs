@@ -99,9 +99,21 @@ impl Answer {
         }
     }
 
+    /// The id of a call, once the provider has told it.
+    pub(super) fn call_id(&mut self, at: usize, id: &str) {
+        if let Some(call) = self.calls.get_mut(at).filter(|_| !id.is_empty()) {
+            call.id = Some(id.to_owned());
+        }
+    }
+
     /// Whether nothing of an answer arrived.
     pub(super) fn is_empty(&self) -> bool {
         self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    /// Whether there is a call.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
     }
 
     /// The completion of an answer whose end was seen. Only a call that the provider itself closed may be whole; arguments

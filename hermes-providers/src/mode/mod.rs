@@ -8,8 +8,12 @@ pub mod bedrock_converse;
 mod body;
 pub mod chat_completions;
 mod context;
+pub(crate) mod effort;
 pub mod gemini;
+mod images;
 mod names;
+mod repair;
+pub mod responses;
 mod writer;
 
 use std::fmt;
@@ -24,6 +28,7 @@ use crate::profile::{ApiMode, Quirks};
 pub use body::MAX_BODY_BYTES;
 pub use context::DecodeContext;
 pub use names::{MAX_TOOL_NAME_BYTES, NameMap};
+pub use repair::Repairs;
 
 /// What an encoder must know beside the request.
 #[derive(Debug, Clone)]
@@ -89,9 +94,11 @@ pub trait Decoder: Send + fmt::Debug {
 /// # Errors
 /// Class `BadRequest` for what this wire cannot carry.
 pub fn encode(mode: ApiMode, request: &ChatRequest, options: &WireOptions) -> Result<Encoded, ProviderError> {
+    let request = &*images::readable(mode, request, options);
     match mode {
         ApiMode::ChatCompletions => Ok(chat_completions::encode(request, options)),
         ApiMode::Gemini => Ok(gemini::encode(request, options)),
+        ApiMode::Responses => Ok(responses::encode(request, options)),
         ApiMode::AnthropicMessages => Ok(anthropic_messages::encode(request, options)),
         ApiMode::BedrockConverse => Ok(bedrock_converse::encode(request, options)),
     }
@@ -103,6 +110,7 @@ pub fn decoder(mode: ApiMode, context: DecodeContext) -> Box<dyn Decoder> {
     match mode {
         ApiMode::ChatCompletions => Box::new(chat_completions::ChatDecoder::new(context)),
         ApiMode::Gemini => Box::new(gemini::GeminiDecoder::new(context)),
+        ApiMode::Responses => Box::new(responses::ResponsesDecoder::new(context)),
         ApiMode::AnthropicMessages => Box::new(anthropic_messages::MessagesDecoder::new(context)),
         ApiMode::BedrockConverse => Box::new(bedrock_converse::ConverseDecoder::new(context)),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::profile::{ApiMode, AuthHeader, KeyRule, Quirks};
+use crate::profile::{ApiMode, AuthHeader, KeyRule, Patience, Quirks};
 
 /// One provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -44,6 +44,13 @@ pub struct Profile {
     /// Headers that go with every request. Never secrets.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// How people log in, where the provider lets programs of others do that.
+    #[cfg(feature = "http")]
+    #[serde(default)]
+    pub oauth: Option<crate::credential::device::OAuth>,
+    /// How long its models may be silent, where they need longer than others.
+    #[serde(default)]
+    pub patience: Vec<Patience>,
     /// How the wire differs.
     #[serde(default)]
     pub quirks: Quirks,

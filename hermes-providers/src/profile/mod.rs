@@ -5,12 +5,17 @@
 
 mod data;
 mod error;
+mod host;
 mod mode;
+mod patience;
 mod quirks;
 mod registry;
 
+pub use crate::mode::effort::Ladder;
 pub use data::Profile;
 pub use error::ProfileError;
 pub use mode::{ApiMode, AuthHeader, KeyRule};
+pub use patience::Patience;
+pub(crate) use patience::floor;
 pub use quirks::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
 pub use registry::{CUSTOM, Profiles};

@@ -6,7 +6,10 @@ use serde::Deserialize;
 
 use crate::mode::anthropic_messages::MessagesQuirks;
 use crate::mode::bedrock_converse::ConverseQuirks;
+use crate::mode::effort::Ladder;
 use crate::mode::gemini::GeminiQuirks;
+use crate::mode::responses::ResponsesQuirks;
+use crate::schema::SchemaDialect;
 
 /// The field that caps the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -101,6 +104,8 @@ pub struct Quirks {
     pub reasoning: ReasoningField,
     /// Efforts that the provider knows, weakest first; empty: unknown, pass what is asked.
     pub efforts: Vec<String>,
+    /// Efforts of models that know other ones; the first that names the model counts.
+    pub ladders: Vec<Ladder>,
     /// Efforts that have another name here.
     pub effort_map: BTreeMap<String, String>,
     /// Accepted ids of calls.
@@ -109,12 +114,21 @@ pub struct Quirks {
     pub system_role: SystemRole,
     /// Models (beginnings of the name) that refuse a temperature.
     pub no_temperature_models: Vec<String>,
+    /// Models (beginnings of the name; an empty one means every model) that cannot see: pictures become words.
+    pub blind_models: Vec<String>,
+    /// Whether this model cannot see, by the configuration or the catalogue. Not of a profile.
+    #[serde(skip)]
+    pub is_blind: bool,
     /// Whether `prompt_cache_key` may be sent.
     pub prompt_cache_key: bool,
+    /// How schemas of tools are written; unset: as the wire's maker documents.
+    pub schema: Option<SchemaDialect>,
     /// Whether the provider passes requests on to others, so that a 429 may not be about our key.
     pub aggregator: bool,
     /// For the wire of `anthropic_messages`.
     pub messages: MessagesQuirks,
+    /// For the wire of `responses`.
+    pub responses: ResponsesQuirks,
     /// For the wire of `bedrock_converse`.
     pub converse: ConverseQuirks,
     /// For the wire of `gemini`.
@@ -131,13 +145,18 @@ impl Default for Quirks {
             echo_pad_models: Vec::new(),
             reasoning: ReasoningField::default(),
             efforts: Vec::new(),
+            ladders: Vec::new(),
             effort_map: BTreeMap::new(),
             tool_ids: ToolIds::default(),
             system_role: SystemRole::default(),
             no_temperature_models: Vec::new(),
+            blind_models: Vec::new(),
+            is_blind: false,
             prompt_cache_key: false,
+            schema: None,
             aggregator: false,
             messages: MessagesQuirks::default(),
+            responses: ResponsesQuirks::default(),
             converse: ConverseQuirks::default(),
             gemini: GeminiQuirks::default(),
         }

@@ -19,6 +19,8 @@ const BUNDLED: &[(&str, &str)] = &[
     ("llamacpp.toml", include_str!("../../profiles/llamacpp.toml")),
     ("anthropic.toml", include_str!("../../profiles/anthropic.toml")),
     ("bedrock.toml", include_str!("../../profiles/bedrock.toml")),
+    ("gemini.toml", include_str!("../../profiles/gemini.toml")),
+    ("vertex-express.toml", include_str!("../../profiles/vertex-express.toml")),
     ("minimax.toml", include_str!("../../profiles/minimax.toml")),
     ("minimax-cn.toml", include_str!("../../profiles/minimax-cn.toml")),
     ("custom.toml", include_str!("../../profiles/custom.toml")),

@@ -174,3 +174,60 @@ async fn i24_a_server_that_echoes_the_keys_does_not_get_them_into_an_error() {
         assert!(!shown.contains(SECRET) && !shown.contains(TOKEN), "{shown}");
     }
 }
+
+#[tokio::test]
+async fn an_error_answer_of_aws_has_the_class_of_its_type() {
+    for (status, kind, message, class) in [
+        ("429 X", "ThrottlingException", "Too many tokens, please wait before trying again.", ErrorClass::RateLimit),
+        ("503 X", "ServiceUnavailableException", "Bedrock is unable to process your request.", ErrorClass::Overloaded),
+        ("424 X", "ModelErrorException", "The model failed.", ErrorClass::ServerError),
+        ("408 X", "ModelTimeoutException", "Too slow.", ErrorClass::Timeout),
+        ("429 X", "ModelNotReadyException", "The model is not ready.", ErrorClass::Overloaded),
+        ("404 X", "ResourceNotFoundException", "Gone.", ErrorClass::ModelNotFound),
+        ("400 X", "ValidationException", "Input is too long for requested model.", ErrorClass::ContextOverflow),
+        ("400 X", "ValidationException", "The provided model identifier is invalid.", ErrorClass::ModelNotFound),
+        (
+            "403 X",
+            "AccessDeniedException",
+            "You don't have access to the model with the specified model ID.",
+            ErrorClass::ModelNotFound,
+        ),
+        ("403 X", "AccessDeniedException", "User is not authorized to perform: bedrock:InvokeModel", ErrorClass::Auth),
+        ("403 X", "ExpiredTokenException", "The security token included in the request is expired", ErrorClass::Auth),
+    ] {
+        let headers = format!("x-amzn-ErrorType: {kind}:http://internal.amazon.com/coral/com.amazon.bedrock/\r\n");
+        let body = format!(r#"{{"message":"{message}"}}"#);
+        let server = Server::always(vec![response(status, &headers, &body)]).await;
+        let error = ask(&signing(&server)).await.1.unwrap_err();
+        assert_eq!(error.class, class, "{kind}: {message}");
+        assert!(error.message.contains(message.trim_end_matches('.')), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn where_streams_are_not_allowed_the_answer_comes_whole_from_then_on() {
+    const DENIED: &str = r#"{"message":"User: arn:aws:iam::1:user/u is not authorized to perform: bedrock:InvokeModelWithResponseStream"}"#;
+    const WHOLE: &str =
+        r#"{"output":{"message":{"role":"assistant","content":[{"text":"whole"}]}},"stopReason":"end_turn"}"#;
+    let headers = "x-amzn-ErrorType: AccessDeniedException\r\n";
+    let server = Server::start(move |seen| {
+        let is_stream = seen.head.contains("/converse-stream ");
+        vec![if is_stream { response("403 No", headers, DENIED) } else { response("200 OK", "", WHOLE) }]
+    })
+    .await;
+    let model = signing(&server);
+    for _ in 0..2 {
+        let (text, done) = ask(&model).await;
+        assert_eq!((text.as_str(), done.unwrap().text.as_str()), ("whole", "whole"));
+    }
+    let ends: Vec<bool> = server.seen().iter().map(|seen| seen.head.contains("/converse-stream ")).collect();
+    assert_eq!(ends, [true, false, false]);
+
+    // Where nothing is allowed, the key is refused, and streams are asked for again next time.
+    let server = Server::start(move |_| vec![response("403 No", headers, DENIED)]).await;
+    let model = signing(&server);
+    assert_eq!(ask(&model).await.1.unwrap_err().class, ErrorClass::Auth);
+    assert_eq!(server.seen().len(), 2);
+    assert_eq!(ask(&model).await.1.unwrap_err().class, ErrorClass::Auth);
+    assert!(server.seen()[2].head.contains("/converse-stream "));
+}

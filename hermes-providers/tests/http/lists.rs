@@ -7,7 +7,7 @@ use hermes_providers::catalogue::{
     refresh_list,
 };
 use hermes_providers::credential::Secret;
-use hermes_providers::{ErrorClass, Profiles};
+use hermes_providers::{ErrorClass, Profiles, Transport};
 
 use crate::server::{Act, Server, response};
 
@@ -15,7 +15,12 @@ const NOW_MS: i64 = 1_800_000_000_000;
 
 fn place(profile: &str, base_url: String) -> ListPlace {
     let profile = Profiles::bundled().unwrap().get(profile).unwrap().clone();
-    ListPlace { profile, base_url: Some(base_url), secret: Secret::key("sk-secret-123".to_owned().into()), proxy: None }
+    ListPlace {
+        profile,
+        base_url: Some(base_url),
+        secret: Secret::key("sk-secret-123".to_owned().into()),
+        transport: Transport::default(),
+    }
 }
 
 fn file(dir: &tempfile::TempDir) -> PathBuf {

@@ -1,10 +1,14 @@
 //! I24: a key goes to its server and nowhere else.
 
-use hermes_providers::{ChatModel, ErrorClass, HttpChatModel, HttpModelConfig, Profiles};
+use hermes_providers::{ChatModel, ErrorClass, HttpChatModel, HttpModelConfig, Network, Profiles, Transport};
 
 use crate::server::{EVENTS, Server, ask, chunk, config, model, request, response, send};
 
 const KEY: &str = "sekrit-key-of-the-test";
+
+fn through(proxy: &str) -> Transport {
+    Transport::new(Network { proxy: Some(proxy.to_owned().into()), ..Network::default() })
+}
 
 #[tokio::test]
 async fn i24_a_server_that_echoes_the_key_does_not_get_it_into_an_error() {
@@ -29,7 +33,7 @@ async fn i24_a_server_that_echoes_the_key_does_not_get_it_into_an_error() {
 #[test]
 fn i24_debug_shows_no_key() {
     let mut config = config("http://127.0.0.1:1/v1");
-    config.proxy = Some("http://user:proxy-password@host".into());
+    config.transport = Some(through("http://user:proxy-password@host"));
     let model = HttpChatModel::new(config.clone()).unwrap();
     let shown = format!("{config:?} {model:?} {:?}", model.info());
     assert!(!shown.contains(KEY) && !shown.contains("proxy-password"), "{shown}");
@@ -37,8 +41,8 @@ fn i24_debug_shows_no_key() {
 
 #[tokio::test]
 async fn i24_a_transport_error_shows_no_key() {
-    let mut config = config("http://127.0.0.1:9/v1?api-key=sekrit-key-of-the-test");
-    config.proxy = Some("http://user:sekrit-key-of-the-test@127.0.0.1:9".into());
+    let mut config = config("http://models.invalid:9/v1?api-key=sekrit-key-of-the-test");
+    config.transport = Some(through("http://user:sekrit-key-of-the-test@127.0.0.1:9"));
     let error = HttpChatModel::new(config).unwrap().stream(&request()).await.err().unwrap();
     assert!(!format!("{error:?} {error}").contains(KEY), "{error:?}");
 }

@@ -10,6 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod auth;
 mod clients;
 mod crash;
 mod faults;

@@ -8,7 +8,7 @@ use hermes_store::{
     NewDelivery, ReceiveOutcome, RetryAfter, Route, RouteKey, RouteOutcome, StoreError, TurnId,
 };
 
-use super::FaultStore;
+use super::{FaultStore, counted};
 
 #[async_trait]
 impl InboundStore for FaultStore {
@@ -22,7 +22,7 @@ impl InboundStore for FaultStore {
     }
 
     async fn inbound(&self, key: &InboundKey) -> Result<Option<InboundReceipt>, StoreError> {
-        self.inner.inbound(key).await
+        counted(&self.working, self.inner.inbound(key)).await
     }
 
     async fn prune_inbound(&self) -> Result<u64, StoreError> {
@@ -30,7 +30,7 @@ impl InboundStore for FaultStore {
     }
 
     async fn route(&self, key: &RouteKey) -> Result<Route, StoreError> {
-        self.inner.route(key).await
+        counted(&self.working, self.inner.route(key)).await
     }
 
     async fn set_route(
@@ -96,11 +96,11 @@ impl DeliveryStore for FaultStore {
     }
 
     async fn delivery(&self, id: &DeliveryId) -> Result<DeliveryRecord, StoreError> {
-        self.inner.delivery(id).await
+        counted(&self.working, self.inner.delivery(id)).await
     }
 
     async fn deliveries(&self, filter: DeliveryFilter) -> Result<Vec<DeliveryRecord>, StoreError> {
-        self.inner.deliveries(filter).await
+        counted(&self.working, self.inner.deliveries(filter)).await
     }
 
     async fn prune_deliveries(&self) -> Result<u64, StoreError> {
@@ -138,11 +138,11 @@ impl ApprovalStore for FaultStore {
     }
 
     async fn approval(&self, id: &ApprovalId) -> Result<ApprovalRecord, StoreError> {
-        self.inner.approval(id).await
+        counted(&self.working, self.inner.approval(id)).await
     }
 
     async fn approvals_of_turn(&self, turn: &TurnId) -> Result<Vec<ApprovalRecord>, StoreError> {
-        self.inner.approvals_of_turn(turn).await
+        counted(&self.working, self.inner.approvals_of_turn(turn)).await
     }
 
     async fn open_approvals(&self, conversation: Option<&ConversationId>) -> Result<Vec<ApprovalRecord>, StoreError> {

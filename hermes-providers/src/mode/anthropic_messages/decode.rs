@@ -412,7 +412,8 @@ fn normal_finish(word: String) -> Finish {
         "tool_use" => Finish::ToolCalls,
         "max_tokens" | "model_context_window_exceeded" => Finish::Length,
         "refusal" => Finish::ContentFilter,
-        "pause_turn" => Finish::Pause,
+        // Both want the answer back as it is.
+        "pause_turn" | "compaction" => Finish::Pause,
         _ => Finish::Other(word),
     }
 }

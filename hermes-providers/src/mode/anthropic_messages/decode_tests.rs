@@ -47,7 +47,8 @@ fn b24_b27_every_reason_to_stop_has_its_own_meaning() {
         ("model_context_window_exceeded", Finish::Length),
         ("refusal", Finish::ContentFilter),
         ("pause_turn", Finish::Pause),
-        ("compaction", Finish::Other("compaction".into())),
+        ("compaction", Finish::Pause),
+        ("new_word", Finish::Other("new_word".into())),
     ] {
         let done = all_cuts(&[START, PING, TEXT, MORE, &end(reason), STOP]).unwrap();
         assert_eq!((done.text.as_str(), done.finish), ("hé", finish));

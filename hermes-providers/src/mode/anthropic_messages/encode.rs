@@ -11,6 +11,7 @@ use crate::mode::anthropic_messages::rules::{ModelRule, Thinking};
 use crate::mode::names::NameMap;
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// Output tokens when nobody knows better: room for a large file, and less than any model of today can write.
 pub const DEFAULT_MAX_OUTPUT_TOKENS: u64 = 16_384;
@@ -40,7 +41,8 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
     }
     let names = NameMap::new(&request.tools);
     let turns = turns(request, options);
-    let mut out = Document { out: Writer::with_capacity(size_hint(request)), names: &names };
+    let dialect = options.quirks.schema.unwrap_or(SchemaDialect::Anthropic);
+    let mut out = Document { out: Writer::with_capacity(size_hint(request)), names: &names, dialect };
     out.head(request, options, rule, &turns);
     out.messages(&turns);
     out.out.raw("}");
@@ -77,6 +79,8 @@ enum Piece<'a> {
     Kept(Kept<'a>),
     Result {
         id: &'a str,
+        /// The tool's real name.
+        name: &'a str,
         content: &'a str,
         is_error: bool,
         images: &'a [Image],
@@ -103,10 +107,10 @@ fn turns<'a>(request: &'a ChatRequest, options: &WireOptions) -> Vec<Turn<'a>> {
             ChatMessage::Assistant { text, sidecar, calls, .. } => {
                 answer(text, sidecar.as_ref(), calls, options, &mut pieces);
             }
-            ChatMessage::Tool { call_id, content, is_error, images, .. } => {
+            ChatMessage::Tool { call_id, name, content, is_error, images } => {
                 // A result that reports a failure may hold nothing but text.
                 let is_error = *is_error && images.is_empty();
-                pieces.push(Piece::Result { id: call_id, content, is_error, images });
+                pieces.push(Piece::Result { id: call_id, name, content, is_error, images });
             }
         }
         if pieces.is_empty() {
@@ -205,6 +209,7 @@ fn calls_unthought(turns: &[Turn<'_>]) -> bool {
 struct Document<'a> {
     out: Writer,
     names: &'a NameMap,
+    dialect: SchemaDialect,
 }
 
 impl Document<'_> {
@@ -273,14 +278,11 @@ impl Document<'_> {
             self.out.raw(if at == 0 { ",\"tools\":[" } else { "," });
             self.out.raw("{\"name\":");
             self.out.json(&*self.names.wire(&tool.name));
-            if !tool.description.trim().is_empty() {
-                self.out.member("description", &tool.description);
+            let clean = clean_tool(tool, self.dialect);
+            if !clean.description.trim().is_empty() {
+                self.out.member("description", &*clean.description);
             }
-            self.out.raw(",\"input_schema\":");
-            match tool.parameters.is_object() {
-                true => self.out.json(&tool.parameters),
-                false => self.out.raw("{\"type\":\"object\",\"properties\":{}}"),
-            }
+            self.out.member("input_schema", &clean.parameters);
             self.end(marked && at + 1 == request.tools.len());
         }
         if !request.tools.is_empty() {
@@ -314,13 +316,13 @@ impl Document<'_> {
                 self.out.member("name", &*self.names.wire(&call.name));
                 self.input(&call.arguments);
             }
-            Piece::Result { id, content, is_error, images } => {
+            Piece::Result { id, name, content, is_error, images } => {
                 self.out.raw("{\"type\":\"tool_result\",\"tool_use_id\":");
                 self.out.json(&*word_id(id));
                 if *is_error {
                     self.out.member("is_error", &true);
                 }
-                self.result(content, images);
+                self.result(&clean_listing(name, content, self.dialect), images);
             }
         }
         self.end(marked);

@@ -34,6 +34,8 @@ pub(super) enum Held {
         id: String,
         name: String,
     },
+    /// Of a tool that the provider runs itself: not shown, and not put together.
+    Servers,
     /// A whole block as it came.
     Raw(String),
 }
@@ -86,7 +88,7 @@ impl Block {
     fn write(&self, calls: &[CompletedCall]) -> Option<String> {
         let json = |text: &str| Value::from(text).to_string();
         match &self.held {
-            Held::Unknown => None,
+            Held::Unknown | Held::Servers => None,
             Held::Text(text) if text.trim().is_empty() => None,
             Held::Text(text) => Some(format!("{{\"text\":{}}}", json(text))),
             Held::Reasoning { redacted, .. } if !redacted.is_empty() => {
@@ -113,7 +115,7 @@ impl Block {
     /// Whether text and calls say everything that this block says.
     fn is_plain(&self) -> bool {
         match &self.held {
-            Held::Unknown | Held::Text(_) | Held::Call { .. } => true,
+            Held::Unknown | Held::Servers | Held::Text(_) | Held::Call { .. } => true,
             Held::Reasoning { signature, redacted, .. } => signature.is_empty() && redacted.is_empty(),
             Held::Raw(_) => false,
         }
@@ -168,10 +170,9 @@ pub(super) fn read_sidecar(bytes: &[u8]) -> Vec<Kept<'_>> {
     let Ok(raws) = serde_json::from_slice::<Vec<&RawValue>>(bytes) else { return Vec::new() };
     let kept = raws.into_iter().filter_map(|raw| {
         let content: Content<'_> = object(raw.get())?;
-        let call_id = content.tool_use.map(|_| {
-            let call: ToolUse<'_> = read(content.tool_use);
-            call.tool_use_id.and_then(string).unwrap_or_default()
-        });
+        let call: ToolUse<'_> = read(content.tool_use);
+        let is_ours = content.tool_use.is_some() && !call.is_servers();
+        let call_id = is_ours.then(|| call.tool_use_id.and_then(string).unwrap_or_default());
         Some(Kept { raw: raw.get(), is_reasoning: content.reasoning_content.is_some(), call_id })
     });
     kept.collect()

@@ -257,8 +257,8 @@ impl ConverseDecoder {
     fn whole_block(&mut self, raw: &RawValue, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let content: Content<'_> = read(Some(raw));
         let index = i64::try_from(self.blocks.len()).unwrap_or(i64::MAX);
-        if content.tool_use.is_some() {
-            let call: ToolUse<'_> = read(content.tool_use);
+        let call: ToolUse<'_> = read(content.tool_use);
+        if content.tool_use.is_some() && !call.is_servers() {
             self.call(index, &call, out)?;
             if let Some(input) = call.input {
                 self.input(Some(index), input.get(), out)?;
@@ -283,6 +283,9 @@ impl ConverseDecoder {
     }
 
     fn call(&mut self, index: i64, call: &ToolUse<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        if call.is_servers() {
+            return self.add(Block::new(index, Held::Servers));
+        }
         let Some(name) = call.name.and_then(string).filter(|name| !name.is_empty()) else {
             return Err(self.context.error(ErrorClass::BadResponse, "the answer holds a tool call without a name"));
         };
@@ -376,8 +379,16 @@ impl ConverseDecoder {
             return Ok(());
         }
         let at = self.block(index)?;
-        let Held::Call { at: call, .. } = self.blocks[at].held else {
-            return Err(self.context.error(ErrorClass::BadResponse, "the answer holds input of an unknown tool call"));
+        let call = match self.blocks[at].held {
+            Held::Call { at: call, .. } => call,
+            Held::Servers => {
+                self.answer.progress += 1;
+                return Ok(());
+            }
+            _ => {
+                let what = "the answer holds input of an unknown tool call";
+                return Err(self.context.error(ErrorClass::BadResponse, what));
+            }
         };
         self.blocks[at].has_input = true;
         self.answer.arguments(&self.context, call, text, out);

@@ -187,6 +187,30 @@ fn b29_a_call_that_is_malformed_or_cut_is_never_run() {
 }
 
 #[test]
+fn a_tool_that_the_provider_runs_itself_is_no_call_of_ours() {
+    let start_of =
+        r#"{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"s","name":"search","type":"server_tool_use"}}}"#;
+    let result = r#"{"contentBlockIndex":1,"start":{"toolResult":{"toolUseId":"s","type":"x"}}}"#;
+    let frames = [
+        start(),
+        event("contentBlockStart", start_of),
+        input(0, "{\"q\":1}"),
+        stop(0),
+        event("contentBlockStart", result),
+        event("contentBlockDelta", r#"{"contentBlockIndex":1,"delta":{"toolResult":[{"text":"found"}]}}"#),
+        stop(1),
+        text(2, "Found."),
+        stop(2),
+        end("end_turn"),
+    ];
+    let done = all_cuts(&frames).unwrap();
+    assert_eq!((done.text.as_str(), done.calls.len(), done.finish, done.sidecar), ("Found.", 0, Finish::Stop, None));
+    let whole = r#"{"output":{"message":{"content":[{"toolUse":{"toolUseId":"s","name":"n","input":{},"type":"server_tool_use"}},{"text":"x"}]}},"stopReason":"end_turn"}"#;
+    let done = all_cuts(&[whole.as_bytes().to_vec()]).unwrap();
+    assert!(done.calls.is_empty() && done.sidecar.is_some());
+}
+
+#[test]
 fn i19_signed_reasoning_is_kept_with_its_bytes_and_its_place() {
     let frames = [
         start(),

@@ -13,6 +13,7 @@ use crate::mode::names::NameMap;
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
 use crate::percent;
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// Most cache marks of one request (the provider refuses more).
 pub const MAX_CACHE_MARKS: usize = 4;
@@ -41,7 +42,8 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
     let rule = ConverseRule::of(&options.quirks.converse.rules, &options.model);
     let names = NameMap::new(&request.tools);
     let turns = turns(request, options, rule);
-    let mut out = Document { out: Writer::with_capacity(size_hint(request)), names: &names };
+    let dialect = options.quirks.schema.unwrap_or(SchemaDialect::Bedrock);
+    let mut out = Document { out: Writer::with_capacity(size_hint(request)), names: &names, dialect };
     out.out.raw("{");
     out.head(request, options, rule, &turns);
     out.messages(&turns);
@@ -80,6 +82,8 @@ enum Piece<'a> {
     Kept(Kept<'a>),
     Result {
         id: &'a str,
+        /// The tool's real name.
+        name: &'a str,
         content: &'a str,
         is_error: bool,
         images: &'a [Image],
@@ -121,8 +125,8 @@ fn turns<'a>(request: &'a ChatRequest, options: &WireOptions, rule: Option<&Conv
             ChatMessage::Assistant { text, sidecar, calls, .. } => {
                 answer(text, sidecar.as_ref(), calls, options, &mut pieces);
             }
-            ChatMessage::Tool { call_id, content, is_error, images, .. } => {
-                pieces.push(Piece::Result { id: call_id, content, is_error: *is_error, images });
+            ChatMessage::Tool { call_id, name, content, is_error, images } => {
+                pieces.push(Piece::Result { id: call_id, name, content, is_error: *is_error, images });
             }
         }
         if pieces.is_empty() {
@@ -211,6 +215,7 @@ fn calls_unthought(turns: &[Turn<'_>]) -> bool {
 struct Document<'a> {
     out: Writer,
     names: &'a NameMap,
+    dialect: SchemaDialect,
 }
 
 impl Document<'_> {
@@ -292,8 +297,9 @@ impl Document<'_> {
     fn tools(&mut self, request: &ChatRequest, turns: &[Turn<'_>], marked: bool) {
         let mut first = true;
         for tool in request.tools.iter() {
-            let description = if tool.description.trim().is_empty() { &tool.name } else { &tool.description };
-            self.tool(&self.names.wire(&tool.name), description, &tool.parameters, &mut first);
+            let clean = clean_tool(tool, self.dialect);
+            let description = if clean.description.trim().is_empty() { &tool.name } else { &*clean.description };
+            self.tool(&self.names.wire(&tool.name), description, &clean.parameters, &mut first);
         }
         if first {
             for name in called(request, turns) {
@@ -347,12 +353,13 @@ impl Document<'_> {
                 self.input(&call.arguments);
                 self.out.raw("}}");
             }
-            Piece::Result { id, content, is_error, images } => {
+            Piece::Result { id, name, content, is_error, images } => {
                 self.out.raw("{\"toolResult\":{\"toolUseId\":");
                 self.out.json(&*word_id(id));
                 self.out.raw(",\"content\":[");
                 let mut pieces = Vec::new();
-                said(content, images, &mut pieces);
+                let content = clean_listing(name, content, self.dialect);
+                said(&content, images, &mut pieces);
                 if pieces.is_empty() {
                     pieces.push(Piece::Text(NO_TEXT));
                 }

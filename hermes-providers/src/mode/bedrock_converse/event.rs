@@ -81,6 +81,16 @@ pub(super) struct ToolUse<'a> {
     pub(super) name: Raw<'a>,
     #[serde(borrow, default)]
     pub(super) input: Raw<'a>,
+    /// `server_tool_use` for a tool that the provider runs itself.
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Raw<'a>,
+}
+
+impl ToolUse<'_> {
+    /// Whether the provider runs the tool itself.
+    pub(super) fn is_servers(&self) -> bool {
+        self.kind.and_then(string).is_some_and(|kind| kind == "server_tool_use")
+    }
 }
 
 /// Reasoning: in a delta the members stand alone, in a block in `reasoningText`.

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::chat::{ChatMessage, ChatRequest, Image, Sidecar, ToolCall};
+use crate::mode::effort::{clamp_effort, takes_temperature};
 use crate::mode::names::{NameMap, wire_id};
 use crate::mode::writer::{Writer, data_url};
 use crate::mode::{Encoded, WireOptions};
-use crate::profile::{EmptyContent, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole};
+use crate::profile::{EmptyContent, MaxTokensField, ReasoningEcho, ReasoningField, SystemRole};
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
-/// Efforts from weak to strong. A wanted effort that a provider lacks becomes the next weaker one that it has.
-const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 /// Sent where a provider insists on reasoning that is not known.
 const REASONING_PAD: &str = " ";
 
@@ -112,6 +112,10 @@ impl Document<'_> {
         }
     }
 
+    fn dialect(&self) -> SchemaDialect {
+        self.options.quirks.schema.unwrap_or(SchemaDialect::Plain)
+    }
+
     /// No tools, no field (case W4).
     fn tools(&mut self, request: &ChatRequest) {
         for (at, tool) in request.tools.iter().enumerate() {
@@ -119,8 +123,9 @@ impl Document<'_> {
             self.raw("{\"type\":\"function\",\"function\":{\"name\":");
             let name = self.names.wire(&tool.name);
             self.json(&*name);
-            self.member("description", &tool.description);
-            self.member("parameters", &tool.parameters);
+            let clean = clean_tool(tool, self.dialect());
+            self.member("description", &*clean.description);
+            self.member("parameters", &clean.parameters);
             self.raw("}}");
         }
         if !request.tools.is_empty() {
@@ -130,7 +135,7 @@ impl Document<'_> {
 
     fn effort(&mut self, wanted: &str) {
         let quirks = &self.options.quirks;
-        let effort = clamp_effort(wanted, quirks);
+        let effort = clamp_effort(wanted, &self.options.model, quirks);
         match (quirks.reasoning, effort) {
             (ReasoningField::Thinking, None) => self.raw(",\"thinking\":{\"type\":\"disabled\"}"),
             (ReasoningField::None, _) | (_, None) => {}
@@ -185,11 +190,11 @@ impl Document<'_> {
                 self.sidecar(sidecar.as_ref());
                 self.calls(calls);
             }
-            ChatMessage::Tool { call_id, content, .. } => {
+            ChatMessage::Tool { call_id, name, content, .. } => {
                 self.raw("{\"role\":\"tool\",\"tool_call_id\":");
                 let id = wire_id(call_id, self.options.quirks.tool_ids);
                 self.json(&*id);
-                self.member("content", content);
+                self.member("content", &*clean_listing(name, content, self.dialect()));
             }
         }
         self.raw("}");
@@ -250,31 +255,9 @@ impl Document<'_> {
     }
 }
 
-fn takes_temperature(model: &str, quirks: &Quirks) -> bool {
-    !quirks.no_temperature_models.iter().any(|start| model.starts_with(start.as_str()))
-}
-
 fn matches_part(model: &str, parts: &[String]) -> bool {
     let model = model.to_lowercase();
     parts.iter().any(|part| model.contains(part.as_str()))
-}
-
-/// The effort to send, or `None` when no field shall be sent. Never stronger than asked while a weaker one exists, and
-/// never down to `none`.
-fn clamp_effort<'a>(wanted: &'a str, quirks: &'a Quirks) -> Option<&'a str> {
-    if let Some(mapped) = quirks.effort_map.get(wanted) {
-        return Some(mapped);
-    }
-    if quirks.efforts.is_empty() || quirks.efforts.iter().any(|known| known == wanted) {
-        return Some(wanted);
-    }
-    if wanted == "none" {
-        return None;
-    }
-    let rung = |name: &str| EFFORTS.iter().position(|effort| *effort == name);
-    let usable = || quirks.efforts.iter().filter(|known| *known != "none");
-    let weaker = usable().rfind(|known| rung(known) <= rung(wanted));
-    weaker.or_else(|| usable().next()).map(String::as_str)
 }
 
 #[cfg(test)]
@@ -426,21 +409,6 @@ mod tests {
         };
         assert!(text("chat_completions/x/m").contains(r#""reasoning_details":[ {"n":1.0,"s":"\u00e9"} ]"#));
         assert!(!text("chat_completions/y/m").contains("reasoning_details"));
-    }
-
-    #[test]
-    fn efforts_are_clamped_to_the_next_weaker_one() {
-        let quirks = |efforts: &[&str]| Quirks {
-            efforts: efforts.iter().map(|e| (*e).to_owned()).collect(),
-            ..Quirks::default()
-        };
-        let low_high = quirks(&["low", "high"]);
-        assert_eq!(clamp_effort("medium", &low_high), Some("low"));
-        assert_eq!(clamp_effort("max", &low_high), Some("high"));
-        assert_eq!(clamp_effort("minimal", &low_high), Some("low"));
-        assert_eq!(clamp_effort("none", &low_high), None);
-        assert_eq!(clamp_effort("minimal", &quirks(&["none", "low"])), Some("low"));
-        assert_eq!(clamp_effort("high", &quirks(&[])), Some("high"));
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct GeminiDecoder {
     reason: Option<(String, String)>,
     /// A mark of the end, or the end of a whole document.
     end_seen: bool,
+    /// The last frame was cut.
+    is_cut: bool,
     done: bool,
 }
 
@@ -96,7 +98,7 @@ impl Decoder for GeminiDecoder {
                 return Err(self.no_answer(&said));
             }
         }
-        out.push(self.complete(end == StreamEnd::Broken)?);
+        out.push(self.complete(end == StreamEnd::Broken || self.is_cut)?);
         Ok(())
     }
 
@@ -122,6 +124,7 @@ impl GeminiDecoder {
             whole_calls: Vec::new(),
             reason: None,
             end_seen: false,
+            is_cut: false,
             done: false,
         }
     }
@@ -135,8 +138,12 @@ impl GeminiDecoder {
         if frame.event == "error" {
             return Err(self.context.classified(text));
         }
-        if is_payload(text) {
-            return self.payload(text, out);
+        if text == DONE {
+            self.end_seen = true;
+            return Ok(());
+        }
+        if let Some(chunk) = chunk(text) {
+            return self.chunk(&chunk, text, out);
         }
         // Servers that forget the blank line between frames: each line is a payload.
         if text.lines().count() > 1 && text.lines().all(is_payload) {
@@ -170,6 +177,7 @@ impl GeminiDecoder {
         if is_payload(text) || never_json {
             return self.frame(frame, out);
         }
+        self.is_cut = true;
         text.lines().take_while(|line| is_payload(line)).try_for_each(|line| self.payload(line, out))
     }
 

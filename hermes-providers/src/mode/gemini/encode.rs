@@ -16,14 +16,15 @@ use crate::mode::gemini::quirks::{Family, Thinking};
 use crate::mode::names::{NameMap, wire_id};
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
+use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// What stands for the signature of a call that another model made. The maker documents it for histories that were not
 /// made by Gemini ("Thought signatures", questions and answers).
 pub const SKIP_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Stands for a message without text and pictures: a part without text is refused.
 const NO_TEXT: &str = " ";
-/// Kinds of pictures that the models see ("Image understanding").
-const SEEN_IMAGES: [&str; 5] = ["image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"];
+/// The wire wants a user's message before an answer; said when the history begins with one.
+const EARLIER: &str = "(Earlier messages are not shown.)";
 /// Beginnings of names that say themselves which collection they are of.
 const COLLECTIONS: [&str; 2] = ["models/", "tunedModels/"];
 
@@ -147,15 +148,24 @@ impl<'a> Document<'a> {
         }
     }
 
+    fn dialect(&self) -> SchemaDialect {
+        self.options.quirks.schema.unwrap_or(SchemaDialect::Gemini)
+    }
+
     /// No tools, no field.
     fn tools(&mut self, tools: &[ToolSchema]) {
         for (at, tool) in tools.iter().enumerate() {
             self.out.raw(if at == 0 { "\"tools\":[{\"functionDeclarations\":[" } else { "," });
             self.out.raw("{\"name\":");
             self.out.json(&*self.names.wire(&tool.name));
-            self.out.member("description", &tool.description);
-            if takes_arguments(&tool.parameters) {
-                self.out.member("parametersJsonSchema", &tool.parameters);
+            let clean = clean_tool(tool, self.dialect());
+            self.out.member("description", &*clean.description);
+            if takes_arguments(&clean.parameters) {
+                let field = match self.dialect() {
+                    SchemaDialect::OpenApi => "parameters",
+                    _ => "parametersJsonSchema",
+                };
+                self.out.member(field, &clean.parameters);
             }
             self.out.raw("}");
         }
@@ -166,6 +176,9 @@ impl<'a> Document<'a> {
 
     /// Begins a part of this role.
     fn part(&mut self, role: &'static str) {
+        if self.role.is_none() && role == MODEL {
+            self.text(USER, EARLIER);
+        }
         match self.role.replace(role) {
             Some(open) if open == role => return self.out.raw(","),
             Some(_) => self.out.raw("]},"),
@@ -200,13 +213,8 @@ impl<'a> Document<'a> {
 
     fn images(&mut self, images: &[Image]) {
         for image in images {
-            if is_seen(image) {
-                self.part(USER);
-                self.image(image);
-            } else {
-                let kind = &image.media_type;
-                self.text(USER, &format!("[A picture of the kind {kind}, which this model cannot see.]"));
-            }
+            self.part(USER);
+            self.image(image);
         }
     }
 
@@ -304,9 +312,9 @@ impl<'a> Document<'a> {
             }
         }
         self.out.raw(if is_error { ",\"response\":{\"error\":" } else { ",\"response\":{\"output\":" });
-        self.out.json(content);
+        self.out.json(&*clean_listing(name, content, self.dialect()));
         self.out.raw("}");
-        let inside = self.family.is_some_and(|family| family.result_images) && images.iter().all(is_seen);
+        let inside = self.family.is_some_and(|family| family.result_images);
         for (at, image) in images.iter().enumerate().filter(|_| inside) {
             self.out.raw(if at == 0 { ",\"parts\":[" } else { "," });
             self.image(image);
@@ -316,10 +324,6 @@ impl<'a> Document<'a> {
             self.images(images);
         }
     }
-}
-
-fn is_seen(image: &Image) -> bool {
-    SEEN_IMAGES.contains(&&*image.media_type)
 }
 
 fn thinking_config(thinking: Thinking<'_>) -> String {
@@ -353,3 +357,7 @@ fn object_of(arguments: &str) -> Cow<'_, str> {
         Cow::Owned(format!("{{\"arguments\":{}}}", Value::from(arguments)))
     }
 }
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

@@ -1,0 +1,65 @@
+use super::*;
+
+fn auth(dir: &std::path::Path, vars: &[(&str, &str)]) -> Auth {
+    let scope = Scope { profile: "default".to_owned(), home: dir.to_owned() };
+    let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Auth::of(&scope, Env { vars, user_home: None, cwd: "/".into() }).unwrap()
+}
+
+fn ids(rows: &[AuthRow]) -> Vec<String> {
+    rows.iter().map(|row| format!("{} {} {}", row.provider, row.label, row.status)).collect()
+}
+
+#[test]
+fn keys_of_variables_and_added_ones_are_listed_without_their_secret() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = auth(dir.path(), &[("OPENAI_API_KEY", "sk-marked-1"), ("OPENAI_API_KEY_2", "changeme")]);
+    auth.add_key("groq", Some("mine"), " gsk_marked_2\n").unwrap();
+    let rows = auth.list(None).unwrap();
+    assert_eq!(ids(&rows), ["openai OPENAI_API_KEY ok", "groq mine ok"]);
+    let said = format!("{rows:?}{}", serde_json::to_string(&rows).unwrap());
+    assert!(!said.contains("marked"), "{said}");
+    assert!(auth.add_key("groq", None, "your_api_key").is_err());
+    assert!(auth.add_key("nobody", None, "sk-marked-3").is_err());
+}
+
+#[test]
+fn b48_a_removed_variable_stays_away_until_a_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    let vars = [("OPENAI_API_KEY", "sk-marked-1")];
+    auth(dir.path(), &vars).remove("openai", "OPENAI_API_KEY").unwrap();
+    assert!(auth(dir.path(), &vars).list(Some("openai")).unwrap().is_empty());
+    assert_eq!(ids(&auth(dir.path(), &vars).reset("openai", None).unwrap()), ["openai OPENAI_API_KEY ok"]);
+}
+
+#[test]
+fn a_reset_forgets_rests_and_deaths_and_a_removal_takes_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = auth(dir.path(), &[]);
+    let row = auth.add_key("openai", Some("a"), "sk-marked-1").unwrap();
+    auth.add_key("openai", Some("b"), "sk-marked-2").unwrap();
+    let change = |doc: &mut AuthDoc| {
+        let mut entry = doc.entry("openai", &row.id).unwrap();
+        entry.health.status = Status::Dead;
+        entry.health.why = "token_revoked".into();
+        (doc.put("openai", &entry), true)
+    };
+    auth.file.update(change).unwrap();
+    let rows = auth.list(Some("openai")).unwrap();
+    let dead = rows.iter().find(|found| found.id == row.id).unwrap();
+    assert_eq!((dead.status.as_str(), dead.why.as_str()), ("dead", "token_revoked"));
+    assert!(auth.reset("openai", Some("a")).unwrap().iter().all(|row| row.status == "ok"));
+    auth.remove("openai", &row.id).unwrap();
+    assert_eq!(ids(&auth.list(Some("openai")).unwrap()), ["openai b ok"]);
+    assert!(auth.remove("openai", "nothing").is_err());
+}
+
+#[test]
+fn b50_a_damaged_file_is_told_and_left() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("auth.json"), "{\"x").unwrap();
+    let auth = auth(dir.path(), &[]);
+    assert_eq!(auth.list(None).unwrap_err().code, "HM2022");
+    assert_eq!(auth.add_key("openai", None, "sk-marked-1").unwrap_err().code, "HM2022");
+    assert_eq!(std::fs::read_to_string(dir.path().join("auth.json")).unwrap(), "{\"x");
+}
