@@ -17,6 +17,7 @@ use crate::bound::simulate;
 use crate::check;
 use crate::family;
 use crate::model::{Summary, submission};
+use crate::people;
 use crate::schedule::{Board, NodeId, Schedule};
 use crate::seeds;
 use crate::sweep::{NEVER, projection};
@@ -43,6 +44,8 @@ enum Wish {
     /// It takes back what it sent last, if that still waits.
     Cancel,
     Stop(Interrupt),
+    /// It has the history shortened.
+    Shorten,
 }
 
 /// What happens to a node.
@@ -184,9 +187,20 @@ impl Crowd {
                         node.node.engine.interrupt(&conversation, Stopper::User, how);
                     }
                 }
+                Wish::Shorten => self.shorten(&name, &conversation).await,
             }
         }
         self.state.lock().unwrap().clients_left -= 1;
+    }
+
+    /// Some node shortens a history; when it dies or sleeps meanwhile, nobody waits for it.
+    async fn shorten(self: &Arc<Self>, name: &str, conversation: &ConversationId) {
+        let Some(LiveNode { id, node, .. }) = self.pick() else { return };
+        let (crowd, name, conversation) = (self.clone(), name.to_owned(), conversation.clone());
+        self.board.spawn(id, async move {
+            let came = people::shorten(&node.engine, &conversation).await;
+            crowd.tell(format!("{name} has {conversation} shortened: {came}"));
+        });
     }
 
     fn tell(&self, line: String) {
@@ -332,7 +346,8 @@ fn plan(rng: &mut fastrand::Rng, texts: &mut Vec<&'static str>) -> Plan {
         let conversation = rng.usize(..CONVERSATIONS.len());
         let mut wishes = Vec::new();
         for number in 0..rng.usize(1..6) {
-            let wish = match rng.u8(..12) {
+            let wish = match rng.u8(..14) {
+                12.. => Wish::Shorten,
                 0 => Wish::Cancel,
                 1 => Wish::Stop(one(rng, &[Interrupt::Soft, Interrupt::Hard])),
                 kind => {

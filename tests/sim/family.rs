@@ -17,6 +17,8 @@ use crate::world::World;
 pub(crate) const NEWS: &str = "a task that you gave away in the background";
 /// The input that stands for results of children in scripts.
 pub(crate) const NEWS_INPUT: &str = "news of a child";
+/// Time between two looks at what was said to children, in milliseconds.
+const SPOKEN_LOOK_MS: u64 = 10_000;
 /// Delegations of one conversation that are looked at; no world has as many.
 const DELEGATIONS_MAX: usize = 1_000;
 
@@ -53,9 +55,9 @@ pub(crate) async fn open(store: &dyn Store, roots: &[ConversationId]) -> Vec<Str
     found
 }
 
-/// What a host does beside its turns: runs tasks in the background, and sweeps those of dead owners. Never ends, but in
-/// order.
-pub(crate) async fn look_after(engine: &Engine, clock: &dyn hermes_core::Clock) {
+/// What a host does beside its turns: runs tasks in the background, sweeps those of dead owners, and works on what people
+/// said to children whose task is over, which is no part of any task. Never ends, but in order.
+pub(crate) async fn look_after(engine: &Engine, clock: &dyn hermes_core::Clock, roots: &[ConversationId]) {
     let run = async {
         loop {
             if engine.run_delegations().await.is_ok() {
@@ -70,7 +72,19 @@ pub(crate) async fn look_after(engine: &Engine, clock: &dyn hermes_core::Clock) 
             let _ = engine.store().sweep_delegations().await;
         }
     };
-    futures::join!(run, sweep);
+    let answer = async {
+        loop {
+            clock.sleep(SPOKEN_LOOK_MS).await;
+            let store = engine.store().as_ref();
+            for record in delegations(store, roots).await.into_iter().filter(|record| record.state.is_over()) {
+                if !store.queue(&record.child).await.unwrap().is_empty() {
+                    let _ = engine.drain(&record.child).await;
+                }
+            }
+        }
+    };
+    // A host that ends in order does nothing more of it.
+    futures::future::select(Box::pin(run), Box::pin(futures::future::join(sweep, answer))).await;
 }
 
 /// (l) A task runs once, its end is stored and told to the parent once; nothing of it is left open.

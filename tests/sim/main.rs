@@ -39,6 +39,7 @@ mod family;
 mod model;
 mod pace;
 mod parts;
+mod people;
 mod real;
 mod scenarios;
 mod schedule;

@@ -39,6 +39,8 @@ pub(crate) enum Meanwhile {
     Die,
     /// Another owner takes the conversation over and gives it back.
     Rob,
+    /// The same, and that owner cannot tell what became of the turn: a person must decide.
+    Lose,
     /// The next write fails.
     FailWrite,
 }
@@ -178,8 +180,8 @@ impl Hands {
                 self.faults.kill();
                 futures::future::pending().await
             }
-            Meanwhile::Rob => {
-                self.rob(conversation).await;
+            Meanwhile::Rob | Meanwhile::Lose => {
+                self.rob(conversation, matches!(meanwhile, Meanwhile::Lose)).await;
                 None
             }
             Meanwhile::FailWrite => {
@@ -188,10 +190,6 @@ impl Hands {
             }
         };
         let Some((text, intent)) = sent else { return };
-        // Nobody speaks to children here: who works on such an input when its sender is gone is not simulated yet.
-        if !self.roots.contains(conversation) {
-            return;
-        }
         let wish = submission(conversation, &format!("meanwhile-{key}"), text, intent);
         // A node that is leaving takes nothing in any more.
         for _ in 0..TRIES {
@@ -204,8 +202,8 @@ impl Hands {
         }
     }
 
-    /// Another owner takes the node for dead, looks at its turn and leaves.
-    async fn rob(&self, conversation: &ConversationId) {
+    /// Another owner takes the node for dead, looks at its turn and leaves; with `loses` it gives the turn up as unknown.
+    async fn rob(&self, conversation: &ConversationId, loses: bool) {
         let robber = crate::world::owner_of(&format!("{}-robber", self.node));
         self.store.heartbeat(&robber).await.unwrap();
         self.dead.add(&self.node);
@@ -218,7 +216,10 @@ impl Hands {
         };
         let claimed = self.store.claim(request).await.unwrap();
         self.dead.remove(&self.node);
-        if let ClaimOutcome::Recover { fence, .. } = claimed {
+        if let ClaimOutcome::Recover { fence, open } = claimed {
+            if loses {
+                self.store.lose_turn(&fence, &open.id).await.unwrap();
+            }
             self.trace.lock().unwrap().push(format!("{}: {conversation}: is robbed", self.node));
             self.store.release(&fence).await.unwrap();
         }
@@ -324,7 +325,8 @@ impl ChatModel for Model {
         {
             return Ok(slowly(vec![Ok(Delta::Text(text.to_owned()))]));
         }
-        let once = matches!(step.meanwhile, Some(Meanwhile::Die | Meanwhile::Rob | Meanwhile::FailWrite));
+        let once =
+            matches!(step.meanwhile, Some(Meanwhile::Die | Meanwhile::Rob | Meanwhile::Lose | Meanwhile::FailWrite));
         if let Some(meanwhile) = step.meanwhile
             && (!once || self.fail(&counted, 2, 1))
         {

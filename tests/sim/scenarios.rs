@@ -352,6 +352,12 @@ pub(crate) const ALL: &[Scenario] = &[
         &[("go", &[calls(ONE), calls(ONE).while_(Meanwhile::Rob), text("done")]), ("then", &[text("then")])],
         &[R::LeaseLost, R::Answered],
     ),
+    scenario(
+        "a turn of which nobody knows what came of it",
+        &["go", "then"],
+        &[("go", &[calls(ONE), calls(ONE).while_(Meanwhile::Lose), text("never")]), ("then", &[text("then")])],
+        &[R::LeaseLost, R::Answered],
+    ),
     Scenario {
         held: true,
         settings: impatient,

@@ -54,7 +54,7 @@ fn one<T: Copy>(rng: &mut fastrand::Rng, list: &[T]) -> T {
 }
 
 fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
-    match rng.u8(..17) {
+    match rng.u8(..18) {
         0..=4 => Meanwhile::Steer(one(rng, &SENT)),
         5..=7 => Meanwhile::Send(one(rng, &SENT)),
         8 => Meanwhile::Stop(Interrupt::Soft),
@@ -64,6 +64,7 @@ fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
         12 => Meanwhile::Rob,
         13 => Meanwhile::FailWrite,
         14 => Meanwhile::Redirect(one(rng, &SENT)),
+        16 => Meanwhile::Lose,
         15 => Meanwhile::StopParent(one(rng, &[Interrupt::Soft, Interrupt::Hard])),
         _ => Meanwhile::Wait(rng.u64(1..1_000_000)),
     }

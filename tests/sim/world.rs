@@ -20,8 +20,9 @@ use hermes_tools::{ReplaySafety, ToolRegistry};
 
 use crate::bound;
 use crate::family;
-use crate::model::{Failed, Hands, Model, Script, Summary, submission};
+use crate::model::{Failed, Hands, Meanwhile, Model, Script, Step, Summary, submission};
 use crate::parts::{Known, SimTool, Watcher, shown};
+use crate::people;
 
 /// Where virtual time begins, in milliseconds since the Unix epoch.
 const START_MS: i64 = 1_000_000_000_000;
@@ -114,6 +115,14 @@ pub(crate) struct Scenario {
     pub(crate) rest_ms: u64,
     /// How each turn ends when nothing goes wrong, in order.
     pub(crate) ends: &'static [hermes_core::EndReason],
+}
+
+impl Scenario {
+    /// Whether an input of it may become one of which nobody knows.
+    fn has_unknown(&self) -> bool {
+        let loses = |step: &Step| matches!(step.meanwhile, Some(Meanwhile::Lose));
+        self.script.iter().any(|(_, steps)| steps.iter().any(loses))
+    }
 }
 
 /// What worlds may share: a store with its time, and what is known of the dead.
@@ -337,6 +346,7 @@ impl World {
             clock: self.clock.clone(),
             inputs: self.scenario.inputs,
             delegates: self.scenario.delegates > 0,
+            decides: self.scenario.has_unknown(),
         }
     }
 
@@ -369,6 +379,8 @@ pub(crate) struct Node {
     clock: Arc<dyn Clock>,
     inputs: &'static [&'static str],
     delegates: bool,
+    /// Somebody decides about what is unknown.
+    decides: bool,
 }
 
 impl Drop for Node {
@@ -390,10 +402,19 @@ impl Node {
 
     /// What a host does beside its turns. Never ends.
     pub(crate) async fn look_after(&self) {
-        if self.delegates {
-            family::look_after(&self.engine, self.clock.as_ref()).await;
-        }
-        futures::future::pending::<()>().await;
+        let children = async {
+            if self.delegates {
+                family::look_after(&self.engine, self.clock.as_ref(), &self.conversations).await;
+            }
+            futures::future::pending::<()>().await;
+        };
+        let decisions = async {
+            if self.decides {
+                people::decide(&self.engine, self.clock.as_ref(), &self.conversations).await;
+            }
+            futures::future::pending::<()>().await;
+        };
+        futures::join!(children, decisions);
     }
 
     async fn answer(&self) -> Vec<TurnResult> {

@@ -291,6 +291,20 @@ pub(super) async fn s14_resolving_closes_the_transcript(w: &World) {
     let last = rows.last().unwrap();
     assert_eq!((last.role, last.kind), (Role::Assistant, MessageKind::Boundary));
     assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, rows.len() as u64);
+
+    // An input that was put back into its place and begun again has a row, which is the earlier turn's.
+    let (fence, turn, _) = w.begin("d", "a").await;
+    w.store.requeue(&fence, &turn).await.unwrap();
+    w.store.release(&fence).await.unwrap();
+    let (fence, turn, receipt) = w.start("d", "a").await;
+    w.store.lose_turn(&fence, &turn).await.unwrap();
+    w.store.release(&fence).await.unwrap();
+    let failed = end("operator", AdmissionOutcome::Failed);
+    w.store.resolve_unknown(&receipt.admission, receipt.generation.unwrap(), failed).await.unwrap();
+    let rows = w.rows("d", View::Model).await;
+    let kinds: Vec<_> = rows.iter().map(|row| (row.role, row.kind)).collect();
+    assert_eq!(kinds, [(Role::User, MessageKind::Normal), (Role::Assistant, MessageKind::Boundary)]);
+    assert_eq!(w.store.conversation(&conv("d")).await.unwrap().messages, 2);
     // The next turn can go on.
     w.begin("c", "b").await;
 }

@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 
 use super::MemoryStore;
-use super::state::{Conv, State};
+use super::state::{Conv, Row, State};
 use crate::admission::{
     AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
 };
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, ConversationId, Generation, OwnerId};
 use crate::limits::QUEUE_MAX;
-use crate::message::{MessageKind, Role};
+use crate::message::{MessageKind, Role, RowState};
 use crate::round::JournalState;
 use crate::rules::{self, conflict, invalid, not_found};
 use crate::session::{ConversationFlags, NewConversation, TitleSource};
@@ -130,11 +130,19 @@ impl State {
         for call in open {
             self.settle(&call.new.call, rules::resolved_result(call.state), now);
         }
-        let last = self.rows_of_turn(&turn).next_back();
-        let is_closed = last.is_none_or(|row| {
-            row.new.role == Role::Assistant && row.calls.is_empty() && row.new.kind != MessageKind::Hidden
-        });
-        if !is_closed && let Some(session) = last.map(|row| row.session.clone()) {
+        let is_closed =
+            |row: &Row| row.new.role == Role::Assistant && row.calls.is_empty() && row.new.kind != MessageKind::Hidden;
+        let input = id.input_row();
+        let session = match self.rows_of_turn(&turn).next_back() {
+            Some(last) => Some(last.session.clone()).filter(|_| !is_closed(last)),
+            // The row of an input that was put back into its place and begun again is the earlier turn's.
+            None => self
+                .rows_of(&conversation)
+                .any(|row| row.new.id == input && row.life.state != RowState::Superseded)
+                .then(|| self.conversations.get(&conversation).and_then(|conv| conv.tip.clone()))
+                .flatten(),
+        };
+        if let Some(session) = session {
             self.append(&conversation, &session, &turn, vec![closing], now)?;
         }
         self.end_turn(&turn, end, now);

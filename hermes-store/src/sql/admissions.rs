@@ -6,7 +6,7 @@ use super::driver::{Backend, Conn, WriteTx, kept, map, text_in};
 use super::fenced::Place;
 use super::journal::settle_open_calls;
 use super::leases::END_TURN;
-use super::read::{admission, admission_columns, col, signed, text_in_or_null};
+use super::read::{admission, admission_columns, col, id, signed, text_in_or_null, word_or_null};
 use super::rows::{append, rows_of_turn};
 use crate::admission::{
     AdmissionEvent, AdmissionOutcome, AdmissionRecord, AdmissionStatus, AdmitOutcome, NewAdmission, Receipt,
@@ -14,7 +14,7 @@ use crate::admission::{
 use crate::error::StoreError;
 use crate::ids::{AdmissionId, ConversationId, Generation, SessionId, TurnId};
 use crate::limits::QUEUE_MAX;
-use crate::message::{MessageKind, Role};
+use crate::message::{MessageKind, Role, StoredMessage};
 use crate::rules::{self, conflict, invalid, not_found};
 use crate::session::{NewConversation, TitleSource};
 use crate::traits::AdmissionStore;
@@ -56,6 +56,10 @@ const INSERT: &str = concat!(
     kept!(),
     "), 0) = 0 ON CONFLICT DO NOTHING"
 );
+
+/// The tip of a conversation that has this row.
+const INPUT_ROW: &str = "SELECT c.tip FROM messages AS m JOIN conversations AS c ON c.id = m.conversation_id \
+     WHERE m.id = $1 AND m.conversation_id = $2 AND m.state <> 'superseded' AND c.tip IS NOT NULL";
 
 /// Whether an input was accepted before, or another one under its id.
 const IS_KNOWN: &str = "SELECT id FROM admissions WHERE id = $1 \
@@ -211,18 +215,21 @@ async fn known(mut tx: WriteTx, input: NewAdmission) -> Result<AdmitOutcome, Sto
 /// program's.
 async fn close_transcript(
     conn: &mut Conn,
-    conversation: &ConversationId,
+    receipt: &Receipt,
     turn: &TurnId,
     end: &TurnEnd,
     now: i64,
 ) -> Result<(), StoreError> {
-    let closing = rules::resolved_row(conversation, turn, end)?;
+    let closing = rules::resolved_row(&receipt.conversation, turn, end)?;
+    let conversation = &receipt.conversation;
     let settled = settle_open_calls(conn, conversation, turn, now).await?;
     let rows = rows_of_turn(conn, conversation, turn).await?;
-    let last = rows.last();
     let is_closed =
-        last.is_none_or(|row| row.role == Role::Assistant && row.calls.is_empty() && row.kind != MessageKind::Hidden);
-    let session: Option<SessionId> = last.filter(|_| !is_closed).map(|row| row.session.clone());
+        |row: &StoredMessage| row.role == Role::Assistant && row.calls.is_empty() && row.kind != MessageKind::Hidden;
+    let session = match rows.last() {
+        Some(last) => Some(last.session.clone()).filter(|_| !is_closed(last)),
+        None => open_input(conn, receipt).await?,
+    };
     let added = i64::from(session.is_some());
     let row = sqlx::query(RESERVE)
         .bind(conversation.as_str())
@@ -236,6 +243,14 @@ async fn close_transcript(
         append(conn, place, &[closing]).await?;
     }
     Ok(())
+}
+
+/// The session in which the row of an input is the last one: it was put back into its place and begun again, and its row
+/// is the earlier turn's.
+async fn open_input(conn: &mut Conn, receipt: &Receipt) -> Result<Option<SessionId>, StoreError> {
+    let (row, conversation) = (receipt.admission.input_row(), &receipt.conversation);
+    let found = sqlx::query(INPUT_ROW).bind(row.as_str()).bind(conversation.as_str()).fetch_optional(conn).await;
+    Ok(found.map_err(map)?.map(|row| word_or_null(&row, 0, id(SessionId::parse))).transpose()?.flatten())
 }
 
 /// An input whose conversation's row is taken: what it says now holds until the end of this change. Without the row a
@@ -322,7 +337,7 @@ impl AdmissionStore for Backend {
             (Some(turn), Some(known)) if known == generation => turn.clone(),
             _ => return Err(invalid(format!("generation {} is not the one that is unknown", generation.0))),
         };
-        close_transcript(tx.conn(), &receipt.conversation, &turn, &end, now).await?;
+        close_transcript(tx.conn(), &receipt, &turn, &end, now).await?;
         sqlx::query(END_TURN)
             .bind(turn.as_str())
             .bind(text_in(&end.reason))
