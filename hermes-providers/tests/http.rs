@@ -18,6 +18,8 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/network.rs"]
+mod network;
 #[path = "http/responses.rs"]
 mod responses;
 #[path = "http/secrets.rs"]
