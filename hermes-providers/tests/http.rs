@@ -18,6 +18,8 @@ mod lists;
 mod local;
 #[path = "http/messages.rs"]
 mod messages;
+#[path = "http/network.rs"]
+mod network;
 #[path = "http/pool.rs"]
 mod pool;
 #[path = "http/refresh.rs"]

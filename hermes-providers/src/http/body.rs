@@ -48,17 +48,23 @@ enum Clock {
     AfterFinish,
 }
 
+/// How an answer is read.
+pub(super) struct Reading {
+    pub(super) timeouts: Timeouts,
+    pub(super) host: Arc<Host>,
+    /// Whether it comes in parts.
+    pub(super) stream: bool,
+    /// Provider and model, for messages.
+    pub(super) route: String,
+    /// Longest body that is read.
+    pub(super) max_bytes: usize,
+    /// When the request began.
+    pub(super) started: Instant,
+}
+
 impl Reader {
-    pub(super) fn new(
-        response: Response,
-        decoder: Box<dyn Decoder>,
-        timeouts: Timeouts,
-        host: Arc<Host>,
-        stream: bool,
-        route: String,
-        max_bytes: usize,
-        started: Instant,
-    ) -> Self {
+    pub(super) fn new(response: Response, decoder: Box<dyn Decoder>, reading: Reading) -> Self {
+        let Reading { timeouts, host, stream, route, max_bytes, started } = reading;
         let now = Instant::now();
         Self {
             response,

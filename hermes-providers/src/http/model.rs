@@ -19,7 +19,7 @@ use crate::classify::{Failure, classify};
 use crate::credential::{Credentials, FixedKey, Next, Outcome, Secret, Ticket};
 use crate::error::{ErrorClass, ProviderError};
 use crate::http::authorize::{Covered, authorize};
-use crate::http::body::Reader;
+use crate::http::body::{Reader, Reading};
 use crate::http::breaker::BREAKER_STALE_ATTEMPTS;
 use crate::http::config::{HttpModelConfig, MAX_REQUEST_BYTES, Timeouts};
 use crate::http::failure::{lost_before_answer, transport};
@@ -384,8 +384,15 @@ impl ChatModel for HttpChatModel {
                 secrets: ticket.secret.texts(),
             },
         );
-        let (route, host, streams) = (self.route.clone(), Arc::clone(&self.host), self.streams(request));
-        let reader = Reader::new(response, decoder, timeouts, host, streams, route, self.max_response_bytes, started);
+        let reading = Reading {
+            timeouts,
+            host: Arc::clone(&self.host),
+            stream: self.streams(request),
+            route: self.route.clone(),
+            max_bytes: self.max_response_bytes,
+            started,
+        };
+        let reader = Reader::new(response, decoder, reading);
         let (credentials, model) = (Arc::clone(&self.credentials), self.info.model.clone());
         // The ticket lives as long as the answer is read.
         let reported = reader.into_stream().map(move |item| match item {

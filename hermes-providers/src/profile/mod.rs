@@ -16,6 +16,7 @@ pub use data::{ModelRule, Profile, Source};
 pub use error::ProfileError;
 pub use mode::{ApiMode, AuthHeader, KeyRule};
 pub use patience::Patience;
+#[cfg(feature = "http")]
 pub(crate) use patience::floor;
 pub use quirks::{EmptyContent, Extra, MaxTokensField, Quirks, ReasoningEcho, ReasoningField, SystemRole, ToolIds};
 pub use registry::{CUSTOM, Profiles};

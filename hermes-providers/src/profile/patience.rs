@@ -3,6 +3,8 @@
 //! A profile says it for its own models; for the others the tables here hold. All of them are floors: they make the clocks
 //! of a request longer and never shorter.
 
+#![cfg_attr(not(feature = "http"), allow(dead_code, reason = "only requests over HTTP have clocks"))]
+
 use std::time::Duration;
 
 use serde::Deserialize;

@@ -19,5 +19,6 @@ mod models;
 mod oneshot;
 mod prefix;
 mod processes;
+mod providers;
 mod signatures;
 mod store;
