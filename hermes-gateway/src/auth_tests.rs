@@ -1,3 +1,5 @@
+//! Tests of what is done with credentials.
+
 use super::*;
 
 fn auth(dir: &std::path::Path, vars: &[(&str, &str)]) -> Auth {

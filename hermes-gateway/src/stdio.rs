@@ -74,6 +74,7 @@ pub const METHODS: &[&str] = &[
     "model/search",
     "model/show",
     "model/refresh",
+    "providers/list",
     "tools/list",
     "system/doctor",
 ];

@@ -215,8 +215,8 @@ impl Config {
             Kind::Null => false,
             Kind::Scalar { text, .. } => value.is_array() || !text.trim().is_empty(),
             Kind::List { .. } => true,
-            // `model` is a section here, and not the name of a model.
-            Kind::Map { .. } => false,
+            // `model` is a section here, and not the name of a model; some values are mappings themselves.
+            Kind::Map { .. } => value.is_object(),
         };
         says.then_some(entry)
     }

@@ -293,7 +293,10 @@ pub(super) async fn s14_resolving_closes_the_transcript(w: &World) {
     assert_eq!(w.store.conversation(&conv("c")).await.unwrap().messages, rows.len() as u64);
 
     // An input that was put back into its place and begun again has a row, which is the earlier turn's.
-    let (fence, turn, _) = w.begin("d", "a").await;
+    w.admit(input("d", "r", "hello")).await;
+    let (fence, turn, receipt) = w.start("d", "a").await;
+    let row = text(receipt.admission.input_row().as_str(), Role::User, "hello");
+    w.store.open_session(&fence, &turn, super::session("d", None, "d"), vec![row]).await.unwrap();
     w.store.requeue(&fence, &turn).await.unwrap();
     w.store.release(&fence).await.unwrap();
     let (fence, turn, receipt) = w.start("d", "a").await;

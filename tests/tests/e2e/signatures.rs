@@ -37,7 +37,7 @@ async fn body_of(socket: &mut TcpStream) -> String {
 async fn serve(listener: TcpListener, seen: Arc<Mutex<Vec<String>>>, answer: fn(&str) -> (u16, &'static str)) {
     loop {
         let (mut socket, _) = listener.accept().await.unwrap();
-        let body = body_of(&mut socket).await;
+        let body = Box::pin(body_of(&mut socket)).await;
         let (status, text) = answer(&body);
         seen.lock().unwrap().push(body);
         let head = format!(

@@ -1,3 +1,5 @@
+//! Tests of the file of credentials: what it keeps, and what it refuses to overwrite.
+
 use std::io;
 
 use super::write::Step;

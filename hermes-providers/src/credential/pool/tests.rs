@@ -1,3 +1,5 @@
+//! Tests of the pool as tables: states, times, strategies, late answers.
+
 use super::charge::{ENTITLEMENT_REST_MS, PROVIDER_REST_MAX_MS};
 use super::*;
 use crate::credential::{Next, Secret};
