@@ -79,7 +79,7 @@ fn walk(node: &Node, above: &str, findings: &mut Vec<Finding>) {
             find(FindingKind::Twice);
         }
         let section = matches!(&entry.value.kind, Kind::Map { entries, .. } if !entries.is_empty());
-        if supported(&key) && !section {
+        if supported(&key) && (!section || settings::is_mapping(&key)) {
             continue;
         }
         let holds_supported = settings::names().any(|name| {

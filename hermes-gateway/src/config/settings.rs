@@ -21,6 +21,14 @@ const SECRET_SECTION_ENDS: [&str; 3] = ["env", "headers", "credentials"];
 /// Names without effect that need no mention: the Python program's mark of the file's age.
 const QUIET: &str = "_config_version";
 
+/// Settings whose value is a mapping with names that are the user's own.
+const MAPPINGS: [&str; 1] = ["credential_pool_strategies"];
+
+/// Whether what stands below this name is a part of its value, and no setting.
+pub(super) fn is_mapping(key: &str) -> bool {
+    MAPPINGS.contains(&key)
+}
+
 /// One setting.
 pub(super) struct Setting {
     /// Its name with its sections; `*` stands for the id of a provider.
