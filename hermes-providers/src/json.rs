@@ -1,9 +1,66 @@
 //! Small JSON helpers that forgive what servers really send.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+/// A member that may be missing, with its bytes as they stand.
+pub(crate) type Raw<'a> = Option<&'a RawValue>;
+
+/// An object of this shape; `None` for anything else.
+pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+    // A derived reader would also take a list.
+    if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
+}
+
+/// Reads an object of this shape, or its default when the value is another thing.
+pub(crate) fn read<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
+    raw.and_then(|raw| object(raw.get())).unwrap_or_default()
+}
+
+/// The members of a list; none for another kind of value.
+pub(crate) fn items<'a>(raw: Raw<'a>) -> Vec<&'a RawValue> {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+/// The members of an object in their order, with their values as they stand.
+#[derive(Debug, Default)]
+pub(crate) struct Members<'a>(pub(crate) Vec<(String, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    /// Reads an object; `None` for anything else.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The first value of this name.
+    pub(crate) fn get(&self, name: &str) -> Raw<'a> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}
 
 /// True when `text` is exactly one JSON value, blanks around it allowed.
 pub(crate) fn is_whole_json(text: &str) -> bool {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::classify::{Failure, advice, classify, redact};
+use crate::classify::{ErrorBody, Failure, advice, classify, redact};
 use crate::error::{ErrorClass, ProviderError};
 use crate::mode::names::NameMap;
 
@@ -39,6 +39,18 @@ impl DecodeContext {
     pub(crate) fn clean(&self, text: &str) -> String {
         let secrets: Vec<&str> = self.secrets.iter().map(ExposeSecret::expose_secret).collect();
         redact(text, &secrets)
+    }
+
+    /// The error for a body that is neither events nor JSON: what it is not, and what it says.
+    pub(crate) fn no_answer(&self, what: &str, body: &[u8]) -> ProviderError {
+        let said = self.clean(&ErrorBody::parse(body).message);
+        self.error(ErrorClass::BadResponse, &format!("the answer is no {what}: {said}"))
+    }
+
+    /// The error for a frame that is not JSON.
+    pub(crate) fn not_json(&self, text: &str) -> ProviderError {
+        let what = format!("the stream holds something that is not JSON: {}", self.clean(text));
+        self.error(ErrorClass::BadResponse, &what)
     }
 
     /// An error inside a 200 is classed like an error answer (B7, B8).

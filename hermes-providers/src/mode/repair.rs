@@ -6,17 +6,14 @@
 
 use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::chat::{ChatMessage, ChatRequest, Image};
 use crate::error::Remedy;
+use crate::json::Members;
 
 /// Members of a body without which it asks for something else. They are never left out.
 const NEEDED: &[&str] = &[
@@ -200,7 +197,7 @@ fn plain_schema(schema: &mut Value) {
 /// `depth` levels of objects below too.
 fn edited(text: &str, path: &[&str], new: Option<&str>, depth: usize) -> Option<String> {
     let (first, rest) = path.split_first()?;
-    let Members(members) = serde_json::from_str(text).ok()?;
+    let Members(members) = Members::read(text)?;
     let has = members.iter().any(|(name, _)| name == first);
     let mut changed = false;
     let mut out = String::with_capacity(text.len());
@@ -234,31 +231,6 @@ fn edited(text: &str, path: &[&str], new: Option<&str>, depth: usize) -> Option<
     }
     out.push('}');
     changed.then_some(out)
-}
-
-/// The members of an object in their order, values with their bytes.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry::<Cow<'de, str>, &'de RawValue>()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Read)
-    }
 }
 
 /// Marks of pictures that were refused; the oldest are forgotten first.

@@ -10,8 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::chat::CompletedCall;
-use crate::json::{is_whole_json, string};
-use crate::mode::anthropic_messages::event::{Members, Raw, items};
+use crate::json::{Members, Raw, is_whole_json, items, string};
 
 /// Most blocks of one answer; more is no answer.
 pub(super) const MAX_BLOCKS: usize = 4096;

@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{integer, string};
+use crate::json::{Members, Raw, integer, items, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::anthropic_messages::blocks::{self, Block, BlockKind, MAX_BLOCKS};
-use crate::mode::anthropic_messages::event::{Event, Members, QuickDelta, Raw, items, read};
+use crate::mode::anthropic_messages::event::{Event, QuickDelta};
 use crate::mode::anthropic_messages::usage;
 use crate::mode::body::{Body, Rest};
 use crate::mode::context::DecodeContext;
@@ -56,10 +56,7 @@ impl Decoder for MessagesDecoder {
             Rest::Nothing => {}
             Rest::Frame(frame) => self.last_frame(&frame, end, out)?,
             Rest::Json(body) => self.whole_body(&body, out)?,
-            Rest::Text(body) => {
-                let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
-                return Err(self.context.error(ErrorClass::BadResponse, &format!("the answer is no message: {said}")));
-            }
+            Rest::Text(body) => return Err(self.context.no_answer("message", &body)),
         }
         if self.done {
             return Ok(());
@@ -119,9 +116,7 @@ impl MessagesDecoder {
             }
             return Ok(());
         }
-        let said = self.context.clean(text);
-        let what = format!("the stream holds something that is not JSON: {said}");
-        Err(self.context.error(ErrorClass::BadResponse, &what))
+        Err(self.context.not_json(text))
     }
 
     /// A frame without its closing blank line: used when it is whole, else it is where the connection was cut.

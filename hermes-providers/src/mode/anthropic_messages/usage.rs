@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::chat::Usage;
-use crate::mode::anthropic_messages::event::{Raw, read};
+use crate::json::{Raw, read};
 
 #[derive(Debug, Default, Deserialize)]
 struct Counts<'a> {

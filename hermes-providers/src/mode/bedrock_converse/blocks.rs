@@ -10,8 +10,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::chat::CompletedCall;
-use crate::json::string;
-use crate::mode::bedrock_converse::event::{Content, Reasoning, ToolUse, object, read};
+use crate::json::{object, read, string};
+use crate::mode::bedrock_converse::event::{Content, Reasoning, ToolUse};
 
 /// Most blocks of one answer; more is no answer.
 pub(super) const MAX_BLOCKS: usize = 4096;

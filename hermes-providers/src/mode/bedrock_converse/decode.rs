@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{integer, string};
+use crate::json::{Raw, integer, items, object, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::bedrock_converse::blocks::{self, Block, Held, MAX_BLOCKS, reasoning_of};
 use crate::mode::bedrock_converse::event::{
-    Content, Event, Message, Output, QuickDelta, Raw, Reasoning, ToolUse, items, object, read, routed_to, usage,
+    Content, Event, Message, Output, QuickDelta, Reasoning, ToolUse, routed_to, usage,
 };
 use crate::mode::bedrock_converse::frame::{Frame, FrameDecoder};
 use crate::mode::body::MAX_BODY_BYTES;
@@ -100,10 +100,7 @@ impl Decoder for ConverseDecoder {
             Body::Unknown => {}
             Body::Frames(frames) => is_cut |= frames.has_rest(),
             Body::Json(body) => self.whole_body(&body, out)?,
-            Body::Text(body, _) => {
-                let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
-                return Err(self.context.error(ErrorClass::BadResponse, &format!("the answer is no stream: {said}")));
-            }
+            Body::Text(body, _) => return Err(self.context.no_answer("stream", &body)),
         }
         if self.reason.is_some() {
             // Only the counts are missing.

@@ -5,12 +5,9 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::chat::Usage;
-use crate::json::{integer, string};
-
-pub(super) type Raw<'a> = Option<&'a RawValue>;
+use crate::json::{Raw, integer, read, string};
 
 /// The members of all events, and of a whole answer.
 #[derive(Debug, Default, Deserialize)]
@@ -167,20 +164,4 @@ pub(super) fn routed_to(trace: Raw<'_>) -> Option<String> {
     let trace: Trace<'_> = read(trace);
     let router: Router<'_> = read(trace.prompt_router);
     router.invoked_model_id.and_then(string).filter(|model| !model.is_empty())
-}
-
-/// An object of this shape; `None` for anything else.
-pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
-    // A derived reader would also take a list.
-    if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
-}
-
-/// Reads a value of this shape, or its default when the value is another thing.
-pub(super) fn read<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
-    raw.and_then(|raw| object(raw.get())).unwrap_or_default()
-}
-
-/// The members of a list; nothing for anything else.
-pub(super) fn items<'a>(raw: Raw<'a>) -> Vec<&'a RawValue> {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }

@@ -68,11 +68,7 @@ impl Decoder for ChatDecoder {
             Rest::Nothing => {}
             Rest::Frame(frame) => self.last_frame(&frame, end, out)?,
             Rest::Json(body) => self.whole_body(&body, out)?,
-            Rest::Text(body) => {
-                let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
-                let what = format!("the answer is no chat completion: {said}");
-                return Err(self.context.error(ErrorClass::BadResponse, &what));
-            }
+            Rest::Text(body) => return Err(self.context.no_answer("chat completion", &body)),
         }
         out.push(self.complete()?);
         Ok(())
@@ -128,10 +124,7 @@ impl ChatDecoder {
         if text.lines().count() > 1 && text.lines().all(is_payload) {
             return text.lines().try_for_each(|line| self.payload(line, out));
         }
-        let said = self.context.clean(text);
-        Err(self
-            .context
-            .error(ErrorClass::BadResponse, &format!("the stream holds something that is not JSON: {said}")))
+        Err(self.context.not_json(text))
     }
 
     /// `[DONE]` or one chunk; nothing counts after the end.

@@ -5,9 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::string;
-
-type Raw<'a> = Option<&'a RawValue>;
+use crate::json::{Raw, string};
 
 /// The top level.
 #[derive(Debug, Default, Deserialize)]

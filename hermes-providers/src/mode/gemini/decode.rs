@@ -19,11 +19,11 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::string;
+use crate::json::{items, string};
 use crate::mode::answer::Answer;
 use crate::mode::body::{Body, Rest};
 use crate::mode::context::DecodeContext;
-use crate::mode::gemini::frame::{Candidate, Chunk, Content, Feedback, chunk, items, read};
+use crate::mode::gemini::frame::{Candidate, Chunk, Content, Feedback, chunk, read};
 use crate::mode::gemini::parts::{Kept, Part};
 use crate::mode::gemini::usage::Counts;
 use crate::mode::{Decoder, StreamEnd};
@@ -149,9 +149,7 @@ impl GeminiDecoder {
         if text.lines().count() > 1 && text.lines().all(is_payload) {
             return text.lines().try_for_each(|line| self.payload(line, out));
         }
-        let said = self.context.clean(text);
-        let what = format!("the stream holds something that is not JSON: {said}");
-        Err(self.context.error(ErrorClass::BadResponse, &what))
+        Err(self.context.not_json(text))
     }
 
     /// The mark of the end or one chunk; nothing counts after the end.

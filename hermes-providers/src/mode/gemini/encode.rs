@@ -16,6 +16,7 @@ use crate::mode::gemini::quirks::{Family, Thinking};
 use crate::mode::names::{NameMap, wire_id};
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
+use crate::percent;
 use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 
 /// What stands for the signature of a call that another model made. The maker documents it for histories that were not
@@ -52,15 +53,7 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
 fn resource(model: &str) -> String {
     let known = COLLECTIONS.iter().find_map(|start| Some((*start, model.strip_prefix(start)?)));
     let (collection, name) = known.unwrap_or((COLLECTIONS[0], model));
-    let mut path = collection.to_owned();
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
+    format!("{collection}{}", percent::encode(name))
 }
 
 fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {

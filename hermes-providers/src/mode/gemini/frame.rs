@@ -3,9 +3,8 @@
 //! Every field is raw until it is needed, so a field of an unexpected kind costs that field and not the chunk.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-pub(super) type Raw<'a> = Option<&'a RawValue>;
+use crate::json::{Raw, object};
 
 /// The top level.
 #[derive(Debug, Default, Deserialize)]
@@ -66,16 +65,10 @@ pub(super) struct Feedback<'a> {
 
 /// A chunk, when the text is one.
 pub(super) fn chunk(text: &str) -> Option<Chunk<'_>> {
-    // The shape is an object; a derived reader would also take a list.
-    if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
+    object(text)
 }
 
 /// Reads a value of this shape, or its default when the value is another thing.
 pub(super) fn read<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-}
-
-/// The members of a list; none for another value.
-pub(super) fn items<'a>(raw: Raw<'a>) -> Vec<&'a RawValue> {
-    read(raw)
 }

@@ -13,8 +13,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::chat::{Sidecar, ToolCall};
-use crate::json::string;
-use crate::mode::gemini::frame::{Raw, read};
+use crate::json::{Raw, string};
+use crate::mode::gemini::frame::read;
 use crate::mode::names::NameMap;
 
 /// One part.

@@ -8,11 +8,11 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::string;
+use crate::json::{read, string};
 use crate::mode::answer::Answer;
 use crate::mode::body::{Body, Rest};
 use crate::mode::context::DecodeContext;
-use crate::mode::responses::event::{About, Event, Item, Kind, QuickDelta, Response, arguments, read};
+use crate::mode::responses::event::{About, Event, Item, Kind, QuickDelta, Response, arguments};
 use crate::mode::responses::replay::{self, BETWEEN, without_id};
 use crate::mode::responses::slots::{Readable, Slots, TooMany};
 use crate::mode::responses::usage;
@@ -78,10 +78,7 @@ impl Decoder for ResponsesDecoder {
             Rest::Nothing => {}
             Rest::Frame(frame) => self.last_frame(&frame, end, out)?,
             Rest::Json(body) => self.whole_body(&body, out)?,
-            Rest::Text(body) => {
-                let said = self.context.clean(&crate::classify::ErrorBody::parse(&body).message);
-                return Err(self.context.error(ErrorClass::BadResponse, &format!("the answer is no response: {said}")));
-            }
+            Rest::Text(body) => return Err(self.context.no_answer("response", &body)),
         }
         if self.done {
             return Ok(());
@@ -146,9 +143,7 @@ impl ResponsesDecoder {
             }
             return Ok(());
         }
-        let said = self.context.clean(text);
-        let what = format!("the stream holds something that is not JSON: {said}");
-        Err(self.context.error(ErrorClass::BadResponse, &what))
+        Err(self.context.not_json(text))
     }
 
     /// A frame without its closing blank line: used when it is whole, else it is where the connection was cut.

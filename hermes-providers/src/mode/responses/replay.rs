@@ -9,7 +9,8 @@
 use serde_json::value::RawValue;
 
 use crate::chat::ToolCall;
-use crate::mode::responses::event::{Item, Kind, Members, items, read};
+use crate::json::{Members, items, read};
+use crate::mode::responses::event::{Item, Kind};
 use crate::mode::responses::slots::Slot;
 
 /// What stands between two messages of one answer.
