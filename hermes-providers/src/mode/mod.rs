@@ -14,6 +14,7 @@ mod images;
 mod names;
 mod repair;
 pub mod responses;
+mod turns;
 mod writer;
 
 use std::fmt;

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::chat::CompletedCall;
 use crate::json::{Members, Raw, is_whole_json, items, string};
+use crate::mode::turns::KeptBlock;
 
 /// Most blocks of one answer; more is no answer.
 pub(super) const MAX_BLOCKS: usize = 4096;
@@ -295,10 +296,17 @@ pub(super) struct Kept<'a> {
     pub(super) is_signed: bool,
 }
 
-impl Kept<'_> {
-    /// The id of a call.
-    pub(super) fn id(&self) -> Option<String> {
+impl KeptBlock for Kept<'_> {
+    fn is_call(&self) -> bool {
+        self.kind == BlockKind::ToolUse
+    }
+
+    fn call_id(&self) -> Option<String> {
         self.id.and_then(string)
+    }
+
+    fn is_thinking(&self) -> bool {
+        self.kind.is_thinking()
     }
 }
 

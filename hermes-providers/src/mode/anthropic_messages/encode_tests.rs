@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::chat::{ChatMessage, Sidecar, ToolCall};
 use crate::mode::StreamEnd;
+use crate::mode::turns::EARLIER;
 use crate::profile::Quirks;
 
 fn options() -> WireOptions {

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use crate::chat::CompletedCall;
 use crate::json::{object, read, string};
 use crate::mode::bedrock_converse::event::{Content, Reasoning, ToolUse};
+use crate::mode::turns::KeptBlock;
 
 /// Most blocks of one answer; more is no answer.
 pub(super) const MAX_BLOCKS: usize = 4096;
@@ -163,6 +164,20 @@ pub(super) struct Kept<'a> {
     pub(super) is_reasoning: bool,
     /// The id, of a call.
     pub(super) call_id: Option<String>,
+}
+
+impl KeptBlock for Kept<'_> {
+    fn is_call(&self) -> bool {
+        self.call_id.is_some()
+    }
+
+    fn call_id(&self) -> Option<String> {
+        self.call_id.clone()
+    }
+
+    fn is_thinking(&self) -> bool {
+        self.is_reasoning
+    }
 }
 
 /// The blocks of a sidecar; nothing for bytes that are none.

@@ -4,12 +4,12 @@
 
 use serde_json::json;
 
-use crate::chat::{ChatMessage, ChatRequest, Image, Sidecar, ToolCall};
-use crate::json::{is_whole_json, mend_surrogates};
+use crate::chat::{ChatMessage, ChatRequest, Image};
 use crate::mode::anthropic_messages::word_id;
 use crate::mode::bedrock_converse::blocks::{Kept, read_sidecar};
 use crate::mode::bedrock_converse::rules::{ConverseRule, Thinking};
 use crate::mode::names::NameMap;
+use crate::mode::turns::{Piece, Turn, calls_unthought, said, turns};
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
 use crate::percent;
@@ -22,8 +22,6 @@ const HEAD_MARKS: usize = 2;
 const _: () = assert!(HEAD_MARKS < MAX_CACHE_MARKS);
 
 const MARK: &str = "{\"cachePoint\":{\"type\":\"default\"}}";
-/// The wire wants a user's message first; said when the history begins with an answer.
-const EARLIER: &str = "(Earlier messages are not shown.)";
 /// Stands for what a tool did not say: blank text is refused.
 const NO_TEXT: &str = "(empty)";
 /// What a tool of the history is described as when no tool is offered.
@@ -41,9 +39,11 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
     };
     let rule = ConverseRule::of(&options.quirks.converse.rules, &options.model);
     let names = NameMap::new(&request.tools);
-    let turns = turns(request, options, rule);
+    let most = if rule.is_some_and(|rule| rule.caches) { MAX_CACHE_MARKS - HEAD_MARKS } else { 0 };
+    let ends = &request.cache_ends[request.cache_ends.len().saturating_sub(most)..];
+    let turns = turns(request, &options.issuer, ends, read_sidecar, |_| true);
     let dialect = options.quirks.schema.unwrap_or(SchemaDialect::Bedrock);
-    let mut out = Document { out: Writer::with_capacity(size_hint(request)), names: &names, dialect };
+    let mut out = Document { out: Writer::for_request(request), names: &names, dialect };
     out.out.raw("{");
     out.head(request, options, rule, &turns);
     out.messages(&turns);
@@ -57,161 +57,6 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
     }
 }
 
-/// A guess that saves most reallocations of a large body.
-fn size_hint(request: &ChatRequest) -> usize {
-    let images = |images: &[Image]| images.iter().map(|image| image.data.len() / 3 * 4 + 128).sum::<usize>();
-    let of = |message: &ChatMessage| match message {
-        ChatMessage::User { text, images: all } => text.len() + images(all),
-        ChatMessage::Assistant { text, calls, sidecar, .. } => {
-            let calls: usize = calls.iter().map(|call| call.arguments.len() + 128).sum();
-            text.len() + calls + sidecar.as_ref().map_or(0, |sidecar| sidecar.bytes.len())
-        }
-        ChatMessage::Tool { content, images: all, .. } => content.len() + images(all),
-    };
-    let text: usize = request.messages.iter().map(of).sum();
-    text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 96 + 1024
-}
-
-/// One block as it goes out.
-#[derive(Debug, Clone)]
-enum Piece<'a> {
-    Text(&'a str),
-    Image(&'a Image),
-    Call(&'a ToolCall),
-    /// A block of our own issuer, byte for byte.
-    Kept(Kept<'a>),
-    Result {
-        id: &'a str,
-        /// The tool's real name.
-        name: &'a str,
-        content: &'a str,
-        is_error: bool,
-        images: &'a [Image],
-    },
-}
-
-impl Piece<'_> {
-    fn is_result(&self) -> bool {
-        matches!(self, Self::Result { .. })
-    }
-
-    fn is_reasoning(&self) -> bool {
-        matches!(self, Self::Kept(block) if block.is_reasoning)
-    }
-
-    fn is_call(&self) -> bool {
-        matches!(self, Self::Call(_)) || matches!(self, Self::Kept(block) if block.call_id.is_some())
-    }
-}
-
-/// Messages of one role, as one.
-#[derive(Debug)]
-struct Turn<'a> {
-    is_user: bool,
-    /// Each with whether a cache may end behind it.
-    pieces: Vec<(Piece<'a>, bool)>,
-}
-
-/// The history as turns of alternating roles. Results stand first in theirs: directly behind their calls.
-fn turns<'a>(request: &'a ChatRequest, options: &WireOptions, rule: Option<&ConverseRule>) -> Vec<Turn<'a>> {
-    let mut all: Vec<Turn<'a>> = Vec::new();
-    let ends = &request.cache_ends[request.cache_ends.len().saturating_sub(MAX_CACHE_MARKS - HEAD_MARKS)..];
-    let caches = rule.is_some_and(|rule| rule.caches);
-    for (at, message) in request.messages.iter().enumerate() {
-        let is_user = !matches!(message, ChatMessage::Assistant { .. });
-        let mut pieces = Vec::new();
-        match message {
-            ChatMessage::User { text, images } => said(text, images, &mut pieces),
-            ChatMessage::Assistant { text, sidecar, calls, .. } => {
-                answer(text, sidecar.as_ref(), calls, options, &mut pieces);
-            }
-            ChatMessage::Tool { call_id, name, content, is_error, images } => {
-                pieces.push(Piece::Result { id: call_id, name, content, is_error: *is_error, images });
-            }
-        }
-        if pieces.is_empty() {
-            continue;
-        }
-        if all.is_empty() && !is_user {
-            all.push(Turn { is_user: true, pieces: vec![(Piece::Text(EARLIER), false)] });
-        }
-        if all.last().is_none_or(|turn| turn.is_user != is_user) {
-            all.push(Turn { is_user, pieces: Vec::new() });
-        }
-        let Some(turn) = all.last_mut() else { continue };
-        let results = turn.pieces.iter().take_while(|(piece, _)| piece.is_result()).count();
-        let mut place = if pieces.first().is_some_and(Piece::is_result) { results } else { turn.pieces.len() };
-        for piece in pieces {
-            turn.pieces.insert(place, (piece, false));
-            place += 1;
-        }
-        // The blocks of an answer go back as they came, so no mark stands in them.
-        if caches && is_user && ends.contains(&at) {
-            turn.pieces[place - 1].1 = true;
-        }
-    }
-    all
-}
-
-/// Blank text is refused by the wire, so it is never sent.
-fn said<'a>(text: &'a str, images: &'a [Image], pieces: &mut Vec<Piece<'a>>) {
-    if !text.trim().is_empty() {
-        pieces.push(Piece::Text(text));
-    }
-    pieces.extend(images.iter().map(Piece::Image));
-}
-
-/// An answer: from the sidecar where it is ours, else from what everybody can read.
-fn answer<'a>(
-    text: &'a str,
-    sidecar: Option<&'a Sidecar>,
-    calls: &'a [ToolCall],
-    options: &WireOptions,
-    pieces: &mut Vec<Piece<'a>>,
-) {
-    let own = sidecar.filter(|sidecar| sidecar.issuer == options.issuer);
-    let kept = own.map(|sidecar| read_sidecar(&sidecar.bytes)).unwrap_or_default();
-    if kept.is_empty() {
-        said(text, &[], pieces);
-        pieces.extend(calls.iter().map(Piece::Call));
-        return;
-    }
-    let uses = kept.iter().filter(|block| block.call_id.is_some()).count();
-    let mut left: Vec<&ToolCall> = calls.iter().collect();
-    let mut nth = 0;
-    for block in kept {
-        let Some(id) = &block.call_id else {
-            pieces.push(Piece::Kept(block));
-            continue;
-        };
-        let known = left.iter().position(|call| call.id == *id);
-        let renamed = calls.get(nth).filter(|_| known.is_none() && uses == calls.len());
-        nth += 1;
-        if let Some(at) = known {
-            left.remove(at);
-            pieces.push(Piece::Kept(block));
-        } else if let Some(call) = renamed {
-            // It got another id from us, which its result has too.
-            left.retain(|other| other.id != call.id);
-            pieces.push(Piece::Call(call));
-        }
-        // A call that is not in the history has no result: it cannot go back.
-    }
-    pieces.extend(left.into_iter().map(Piece::Call));
-    // Reasoning alone is no message of this wire.
-    if pieces.iter().all(Piece::is_reasoning) {
-        pieces.clear();
-    }
-}
-
-/// Whether the newest answer made calls without reasoning first: another issuer's, whose reasoning is not ours to send.
-/// With a budget for thinking the models refuse that.
-fn calls_unthought(turns: &[Turn<'_>]) -> bool {
-    let Some(turn) = turns.iter().rev().find(|turn| !turn.is_user) else { return false };
-    let calls = turn.pieces.iter().any(|(piece, _)| piece.is_call());
-    calls && !turn.pieces.first().is_some_and(|(piece, _)| piece.is_reasoning())
-}
-
 struct Document<'a> {
     out: Writer,
     names: &'a NameMap,
@@ -220,7 +65,13 @@ struct Document<'a> {
 
 impl Document<'_> {
     /// Everything before the history. Each member ends in a comma.
-    fn head(&mut self, request: &ChatRequest, options: &WireOptions, rule: Option<&ConverseRule>, turns: &[Turn<'_>]) {
+    fn head(
+        &mut self,
+        request: &ChatRequest,
+        options: &WireOptions,
+        rule: Option<&ConverseRule>,
+        turns: &[Turn<'_, Kept<'_>>],
+    ) {
         let quirks = &options.quirks;
         // What the model can do is for all wires; here it is reserved, so the rule's smaller cap counts.
         let usual = [quirks.messages.max_output_tokens, rule.and_then(|rule| rule.max_output_tokens)];
@@ -294,7 +145,7 @@ impl Document<'_> {
     }
 
     /// No tools, no field; unless the history has calls, which the wire refuses without one.
-    fn tools(&mut self, request: &ChatRequest, turns: &[Turn<'_>], marked: bool) {
+    fn tools(&mut self, request: &ChatRequest, turns: &[Turn<'_, Kept<'_>>], marked: bool) {
         let mut first = true;
         for tool in request.tools.iter() {
             let clean = clean_tool(tool, self.dialect);
@@ -325,7 +176,7 @@ impl Document<'_> {
         self.out.raw("}}}");
     }
 
-    fn messages(&mut self, turns: &[Turn<'_>]) {
+    fn messages(&mut self, turns: &[Turn<'_, Kept<'_>>]) {
         self.out.raw("\"messages\":[");
         for (at, turn) in turns.iter().enumerate() {
             self.out.raw(if at == 0 { "" } else { "," });
@@ -341,7 +192,7 @@ impl Document<'_> {
         self.out.raw("]");
     }
 
-    fn piece(&mut self, piece: &Piece<'_>) {
+    fn piece(&mut self, piece: &Piece<'_, Kept<'_>>) {
         match piece {
             Piece::Text(text) => self.text(text),
             Piece::Image(image) => self.image(image),
@@ -350,7 +201,7 @@ impl Document<'_> {
                 self.out.raw("{\"toolUse\":{\"toolUseId\":");
                 self.out.json(&*word_id(&call.id));
                 self.out.member("name", &*self.names.wire(&call.name));
-                self.input(&call.arguments);
+                self.out.input(&call.arguments);
                 self.out.raw("}}");
             }
             Piece::Result { id, name, content, is_error, images } => {
@@ -395,20 +246,6 @@ impl Document<'_> {
         self.out.raw("\"}}}");
     }
 
-    /// The arguments as they are when they are an object; the wire takes nothing else, so others go in one.
-    fn input(&mut self, arguments: &str) {
-        if arguments.trim_start().starts_with('{') && is_whole_json(arguments) {
-            self.out.raw(",\"input\":");
-            self.out.raw(&mend_surrogates(arguments));
-        } else if arguments.trim().is_empty() {
-            self.out.raw(",\"input\":{}");
-        } else {
-            self.out.raw(",\"input\":{\"arguments\":");
-            self.out.json(arguments);
-            self.out.raw("}");
-        }
-    }
-
     /// A mark behind a block, so that taking it away changes nothing else.
     fn mark(&mut self, marked: bool) {
         if marked {
@@ -419,7 +256,7 @@ impl Document<'_> {
 }
 
 /// The names of the history's calls, each once, in order.
-fn called<'a>(request: &'a ChatRequest, turns: &[Turn<'_>]) -> Vec<&'a str> {
+fn called<'a>(request: &'a ChatRequest, turns: &[Turn<'_, Kept<'_>>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     if !turns.iter().flat_map(|turn| &turn.pieces).any(|(piece, _)| piece.is_call() || piece.is_result()) {
         return names;

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::chat::ToolSchema;
+use crate::chat::{Sidecar, ToolCall};
+use crate::mode::turns::EARLIER;
 use crate::profile::Profiles;
 use bytes::Bytes;
 use serde_json::Value;

@@ -42,28 +42,12 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
 
 fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     let names = NameMap::new(&request.tools);
-    let mut out = Document { out: Writer::with_capacity(size_hint(request)), options, names: &names };
+    let mut out = Document { out: Writer::for_request(request), options, names: &names };
     out.head(request);
     out.raw(",\"messages\":[");
     out.messages(request);
     out.raw("]}");
     out.out.finish()
-}
-
-/// A guess that saves most reallocations of a large body.
-fn size_hint(request: &ChatRequest) -> usize {
-    let text: usize = request
-        .messages
-        .iter()
-        .map(|message| match message {
-            ChatMessage::User { text, .. } => text.len(),
-            ChatMessage::Assistant { text, calls, .. } => {
-                text.len() + calls.iter().map(|call| call.arguments.len() + 128).sum::<usize>()
-            }
-            ChatMessage::Tool { content, .. } => content.len(),
-        })
-        .sum();
-    text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 64 + 1024
 }
 
 struct Document<'a> {

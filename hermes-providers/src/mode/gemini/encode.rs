@@ -14,6 +14,7 @@ use crate::chat::{ChatMessage, ChatRequest, Image, Sidecar, ToolCall, ToolSchema
 use crate::mode::gemini::parts::{Call, Replay, replay};
 use crate::mode::gemini::quirks::{Family, Thinking};
 use crate::mode::names::{NameMap, wire_id};
+use crate::mode::turns::EARLIER;
 use crate::mode::writer::{Writer, base64_of};
 use crate::mode::{Encoded, WireOptions};
 use crate::percent;
@@ -24,8 +25,6 @@ use crate::schema::{SchemaDialect, clean_listing, clean_tool};
 pub const SKIP_SIGNATURE: &str = "skip_thought_signature_validator";
 /// Stands for a message without text and pictures: a part without text is refused.
 const NO_TEXT: &str = " ";
-/// The wire wants a user's message before an answer; said when the history begins with one.
-const EARLIER: &str = "(Earlier messages are not shown.)";
 /// Beginnings of names that say themselves which collection they are of.
 const COLLECTIONS: [&str; 2] = ["models/", "tunedModels/"];
 
@@ -59,7 +58,7 @@ fn resource(model: &str) -> String {
 fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     let names = NameMap::new(&request.tools);
     let mut out = Document {
-        out: Writer::with_capacity(size_hint(request)),
+        out: Writer::for_request(request),
         options,
         family: options.quirks.gemini.family(&options.model),
         names: &names,
@@ -73,24 +72,6 @@ fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     }
     out.out.raw(if out.role.is_some() { "]}]}" } else { "]}" });
     out.out.finish()
-}
-
-/// A guess that saves most reallocations of a large body.
-fn size_hint(request: &ChatRequest) -> usize {
-    let images = |images: &[Image]| images.iter().map(|image| image.data.len() / 3 * 4 + 128).sum::<usize>();
-    let text: usize = request
-        .messages
-        .iter()
-        .map(|message| match message {
-            ChatMessage::User { text, images: all } => text.len() + images(all),
-            ChatMessage::Assistant { text, sidecar, calls, .. } => {
-                let opaque = sidecar.as_ref().map_or(0, |sidecar| sidecar.bytes.len());
-                text.len() + opaque + calls.iter().map(|call| call.arguments.len() + 128).sum::<usize>()
-            }
-            ChatMessage::Tool { content, images: all, .. } => content.len() + images(all),
-        })
-        .sum();
-    text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 64 + 1024
 }
 
 /// How a call went out, so that its result names it in the same way.

@@ -35,7 +35,7 @@ pub fn encode(request: &ChatRequest, options: &WireOptions) -> Encoded {
 
 fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     let names = NameMap::new(&request.tools);
-    let out = Writer::with_capacity(size_hint(request));
+    let out = Writer::for_request(request);
     let mut out = Document { out, options, names: &names, is_first: true, shown: Vec::new() };
     out.head(request);
     out.out.raw(",\"input\":[");
@@ -45,21 +45,6 @@ fn body(request: &ChatRequest, options: &WireOptions) -> Bytes {
     out.pictures();
     out.out.raw("]}");
     out.out.finish()
-}
-
-/// A guess that saves most reallocations of a large body.
-fn size_hint(request: &ChatRequest) -> usize {
-    let pictures = |images: &[Image]| images.iter().map(|image| image.data.len() / 3 * 4 + 128).sum::<usize>();
-    let of = |message: &ChatMessage| match message {
-        ChatMessage::User { text, images } => text.len() + pictures(images),
-        ChatMessage::Assistant { text, calls, sidecar, .. } => {
-            let calls: usize = calls.iter().map(|call| call.arguments.len() + 128).sum();
-            text.len() + calls + sidecar.as_ref().map_or(0, |sidecar| sidecar.bytes.len())
-        }
-        ChatMessage::Tool { content, images, .. } => content.len() + pictures(images),
-    };
-    let text: usize = request.messages.iter().map(of).sum();
-    text + text / 8 + request.system.len() + request.tools.len() * 1024 + request.messages.len() * 96 + 1024
 }
 
 struct Document<'a> {
