@@ -1,4 +1,4 @@
-//! A lease for work on a conversation that is no turn: a title, a compression that a person asked for.
+//! A lease for work on a conversation that is no turn: a title, an undo, a compression that a person asked for.
 //!
 //! Every write to a conversation carries a fencing token (I07), so such work owns the conversation while it writes. It
 //! never takes an input from the queue, and it never touches a conversation whose last turn was left open by a crash:
@@ -6,8 +6,9 @@
 
 use hermes_store::{ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationId, Fence, StoreError, TurnId};
 
-use crate::engine::Inner;
+use crate::engine::{EngineError, Inner, Working};
 use crate::persist::persist;
+use crate::stop::StopSignal;
 
 /// What came of a wish to own a conversation.
 #[derive(Debug)]
@@ -42,6 +43,31 @@ impl Inner {
                 Ok(Lease::Crashed)
             }
             _ => Ok(Lease::Busy),
+        }
+    }
+
+    /// Takes a conversation for what a person wants done to it now, in this process and in the store. Nobody waits for a
+    /// turn that runs: the person is told.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`]; those of the store.
+    pub(crate) async fn own_for_edit(
+        &self,
+        conversation: &ConversationId,
+        claim: &TurnId,
+        stop: &StopSignal,
+    ) -> Result<(Working<'_>, Fence), EngineError> {
+        let busy = |why| Err(EngineError::Busy { why });
+        let Some(working) = self.begin(conversation, stop) else {
+            return busy("a turn of this conversation is running; stop it or wait for its end");
+        };
+        if self.closing.has_begun() {
+            return busy("this process is ending");
+        }
+        match self.lease_for_edit(conversation, claim, self.settings.lease_ttl_ms).await? {
+            Lease::Held(fence) => Ok((working, fence)),
+            Lease::Busy => busy("another process is working on this conversation"),
+            Lease::Crashed => busy("a turn of it was interrupted by a crash; resume it first"),
         }
     }
 }

@@ -58,6 +58,7 @@ mod prompt;
 mod recovery;
 mod repetition;
 mod retry;
+mod rewind;
 mod ring;
 mod route;
 mod run;
@@ -88,6 +89,7 @@ pub use image::InputImage;
 pub use input::Input;
 pub use metrics::Metrics;
 pub use operator::{Decision, UnknownCall, UnknownInput};
+pub use rewind::{Rewinder, Undone};
 pub use ring::{Cursor, GapReason, Replay};
 pub use seams::{
     Clock, ContextFile, FixedPrompt, People, PromptMaterial, PromptSource, ToolHost, ToolSession, ToolSessions,

@@ -261,6 +261,11 @@ impl Parts {
         self.owner.get_or_try_init(read).await
     }
 
+    /// Time.
+    pub(crate) fn clock(&self) -> &TokioClock {
+        &self.clock
+    }
+
     /// Where things of this profile are.
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope

@@ -25,7 +25,6 @@ mod pools;
 mod prompt_source;
 pub mod protocol;
 mod providers;
-mod retry;
 mod service;
 mod sessions;
 pub mod stdio;

@@ -17,7 +17,7 @@ use crate::protocol::{
     PromptSubmitParams, PromptSubmitResponse, Request, Response, RpcError, ServerMessage, SessionEventsResponse,
     TurnWaitParams,
 };
-use crate::{care, models, providers, retry, sessions};
+use crate::{care, models, providers, sessions};
 
 /// What a finished piece of work leaves for those who wait for it.
 type Outcome = Result<TurnResult, RpcError>;
@@ -215,33 +215,19 @@ impl Shared {
     async fn submit(self: Arc<Self>, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {
         self.refuse_when_closing()?;
         let engine = self.parts.engine().await?;
-        if let Some(conversation) = &params.conversation {
-            retry::mend(&self.parts, engine.store().as_ref(), conversation).await;
-        }
         let admitted = self.admit(&engine, params).await?;
         self.work_on(engine, &admitted.receipt);
         Ok(admitted)
     }
 
-    /// Undoes the last input of a session and hands it in again, under one lease: nobody writes between the two, and
-    /// nobody begins to work before the lease is free.
+    /// Undoes the last input of a session and hands it in again, both or neither.
     async fn retry(self: Arc<Self>, conversation: ConversationId) -> Result<PromptSubmitResponse, RpcError> {
         self.refuse_when_closing()?;
-        // What cannot be sent again is not undone.
         let engine = self.parts.engine().await?;
-        let undone = retry::Undone::of(&self.parts, &conversation).await?;
-        let params = PromptSubmitParams {
-            conversation: Some(conversation),
-            request_id: None,
-            text: undone.text.clone(),
-            images: undone.images.clone(),
-            intent: None,
-            platform: None,
-        };
-        let admitted = self.admit(&engine, params).await;
-        let admitted = undone.settle(engine.store().as_ref(), admitted).await?;
-        self.work_on(engine, &admitted.receipt);
-        Ok(admitted)
+        let retried = engine.retry(&conversation, &self.parts.principal()).await;
+        let (_, receipt) = retried.map_err(|error| engine_error(&error))?;
+        self.work_on(engine, &receipt);
+        Ok(PromptSubmitResponse { receipt, replayed: false })
     }
 
     async fn admit(&self, engine: &Engine, params: PromptSubmitParams) -> Result<PromptSubmitResponse, RpcError> {

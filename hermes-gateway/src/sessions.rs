@@ -1,11 +1,11 @@
 //! Requests about conversations: find, list, show, search, rename, delete.
 
-use hermes_core::InputImage;
+use hermes_core::{Rewinder, Undone};
 use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
-    ChangeId, ChangeKind, ChangeStatus, ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId,
-    ConversationSummary, Fence, FlagChange, IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved,
-    ResolvedBy, Rewind, SearchQuery, Store, StoreError, StoredMessage, TitleSource, UuidIds, View, ViewMark,
+    ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId, ConversationSummary, Fence, FlagChange,
+    IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved, ResolvedBy, SearchQuery, Store, StoreError,
+    StoredMessage, TitleSource, UuidIds, View,
 };
 
 use crate::compose::Parts;
@@ -14,7 +14,7 @@ use crate::protocol::{
     SessionShowParams, SessionShowResponse, SessionUndoResponse,
 };
 use crate::service::store_error;
-use crate::{models, retry};
+use crate::models;
 
 /// Conversations in a list when the client names no number.
 const LIST_DEFAULT: usize = 50;
@@ -32,8 +32,7 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
     let failed = |error: StoreError| store_error(&error);
     match request {
         Request::SessionResolve(params) => {
-            let found = resolve(store.as_ref(), profile, params).await?;
-            whole(parts, store.as_ref(), found).await.map(Response::SessionResolved)
+            resolve(store.as_ref(), profile, params).await.map(Response::SessionResolved)
         }
         Request::SessionList(params) => {
             let limit = if params.limit == 0 { LIST_DEFAULT } else { params.limit };
@@ -88,18 +87,16 @@ pub(crate) async fn answer(parts: &Parts, request: Request) -> Result<Response, 
         }
         Request::SessionUndo(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;
-            let ids: &dyn IdSource = &UuidIds;
-            let done = undo(store.as_ref(), &fence, &params.conversation, params.turns, ids.change())
-                .await
-                .map(|(done, _)| done);
+            let done = rewinder(parts, store.as_ref(), &fence).undo(params.turns).await;
             store.release(&fence).await.map_err(failed)?;
-            done.map(Response::Undone).map_err(failed)
+            let told = |done: Undone| Response::Undone(SessionUndoResponse { rows: done.change.rows, text: done.text });
+            done.map(told).map_err(failed)
         }
         Request::SessionRedo(params) => {
             let fence = edit(parts, store.as_ref(), &params.conversation).await?;
-            let done = redo(store.as_ref(), &fence, &params.conversation).await;
+            let done = rewinder(parts, store.as_ref(), &fence).redo().await;
             store.release(&fence).await.map_err(failed)?;
-            done.map(|rows| Response::Redone { rows }).map_err(failed)
+            done.map(|change| Response::Redone { rows: change.rows }).map_err(failed)
         }
         Request::SessionBranch(params) => {
             let from = store.conversation(&params.conversation).await.map_err(failed)?;
@@ -149,8 +146,13 @@ fn not_found(name: &str) -> RpcError {
     }
 }
 
+/// The end of a session in the hands of this gateway.
+fn rewinder<'a>(parts: &'a Parts, store: &'a dyn Store, fence: &'a Fence) -> Rewinder<'a> {
+    Rewinder { store, clock: parts.clock(), ids: &UuidIds, fence }
+}
+
 /// A lease for one edit. A conversation with a turn at work is not edited under it.
-pub(crate) async fn edit(parts: &Parts, store: &dyn Store, conversation: &ConversationId) -> Result<Fence, RpcError> {
+async fn edit(parts: &Parts, store: &dyn Store, conversation: &ConversationId) -> Result<Fence, RpcError> {
     let owner = parts.owner().await?;
     store.heartbeat(owner).await.map_err(|error| store_error(&error))?;
     let ids: &dyn IdSource = &UuidIds;
@@ -174,21 +176,6 @@ pub(crate) async fn edit(parts: &Parts, store: &dyn Store, conversation: &Conver
         }
         _ => Err(store_error(&StoreError::InUse)),
     }
-}
-
-/// What was found, with what a retry that was killed had undone taken back.
-async fn whole(
-    parts: &Parts,
-    store: &dyn Store,
-    found: SessionResolveResponse,
-) -> Result<SessionResolveResponse, RpcError> {
-    let SessionResolveResponse { session, note } = found;
-    if !retry::mend(parts, store, &session.id).await {
-        return Ok(SessionResolveResponse { session, note });
-    }
-    let session = store.conversation(&session.id).await.map_err(|error| store_error(&error))?;
-    let told = note.into_iter().chain([retry::MENDED.to_owned()]).collect::<Vec<_>>().join("; ");
-    Ok(SessionResolveResponse { session, note: Some(told) })
 }
 
 /// Finds a conversation: the last one, or by id, unique beginning of an id, or title.
@@ -244,57 +231,6 @@ fn ambiguous(name: &str, found: &[ConversationSummary]) -> RpcError {
     }
 }
 
-/// What is undone or done again needs the rows as they are now.
-pub(crate) async fn undo(
-    store: &dyn Store,
-    fence: &Fence,
-    conversation: &ConversationId,
-    turns: usize,
-    id: ChangeId,
-) -> Result<(SessionUndoResponse, Vec<InputImage>), StoreError> {
-    let summary = store.conversation(conversation).await?;
-    let nothing = || StoreError::Invalid { detail: "there is nothing that could be undone".to_owned() };
-    let tip = summary.tip.ok_or_else(nothing)?;
-    let mut rows = Vec::new();
-    loop {
-        let after_seq = rows.last().map_or(0, |row: &StoredMessage| row.seq);
-        let page = MessagePage { after_seq, ..MessagePage::default() };
-        let more = store.messages(conversation, View::Model, page).await?;
-        let is_last = more.len() < page.limit;
-        rows.extend(more);
-        if is_last {
-            break;
-        }
-    }
-    let from = hermes_store::history::nth_last_user_turn(&rows, turns.max(1)).ok_or_else(|| match turns {
-        0 | 1 => nothing(),
-        _ => StoreError::Invalid { detail: format!("there are fewer than {turns} inputs that could be undone") },
-    })?;
-    let (text, images) = (from.content.clone(), InputImage::of_row(from));
-    let rewind = Rewind { id, mark: ViewMark::of(tip, &rows), from: from.id.clone() };
-    let change = store.rewind(fence, rewind).await?;
-    Ok((SessionUndoResponse { rows: change.rows, text }, images))
-}
-
-/// Takes the last undo back.
-async fn redo(store: &dyn Store, fence: &Fence, conversation: &ConversationId) -> Result<u64, StoreError> {
-    let changes = store.changes(conversation).await?;
-    let last = changes.iter().rev().find(|change| change.status == ChangeStatus::Applied);
-    let last = last.filter(|change| change.kind == ChangeKind::Rewind);
-    let last =
-        last.ok_or_else(|| StoreError::Invalid { detail: "there is no undo that could be taken back".to_owned() })?;
-    match store.restore(fence, &last.id).await {
-        Ok(change) => Ok(change.rows),
-        Err(StoreError::Stale { .. }) if retry::is_undo_of_a_retry(last) => Err(StoreError::Invalid {
-            detail:
-                "the last undo was that of a retry, whose input was sent again: the first answer cannot be brought \
-                     back behind the new one. `hermes sessions undo` takes the new one away"
-                    .to_owned(),
-        }),
-        Err(error) => Err(error),
-    }
-}
-
 async fn show(parts: &Parts, store: &dyn Store, params: SessionShowParams) -> Result<Response, RpcError> {
     let failed = |error: StoreError| store_error(&error);
     let session = store.conversation(&params.conversation).await.map_err(failed)?;
@@ -329,3 +265,7 @@ fn row(stored: StoredMessage) -> Row {
         created_at_ms: stored.created_at_ms,
     }
 }
+
+#[cfg(test)]
+#[path = "sessions_tests.rs"]
+mod tests;

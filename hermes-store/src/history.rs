@@ -9,6 +9,7 @@
 //! | a session was closed and goes on in a child with a smaller view | [`Rotation`] | the holder of the fence and of the [`CompressionLock`] | none: rows of the parent become `compacted` |
 //! | a view was made smaller in its own session | [`Compaction`] | the same | none: its rows become `compacted` |
 //! | the last turns were undone | [`Rewind`] | the holder of the fence, while no turn is open | none: rows become `superseded` |
+//! | the same, and an input was accepted in their place | [`retry`](crate::HistoryStore::retry) | the same | the same |
 //! | an undone change was taken back | [`ChangeStatus::Restored`] | the same, when nothing was written since | none: the rows are as they were |
 //! | a conversation goes on in two ways | [`NewBranch`] | anybody: the new conversation has no owner yet | none: rows are copied |
 //! | who compresses a session | [`CompressionLock`] | the holder of the fence | - |
@@ -37,6 +38,7 @@
 //! | [`rotate`](crate::HistoryStore::rotate) | parent closed, child open with its prompt and rows, tip moved | the new view; repeating it with the same id changes nothing |
 //! | [`compact`](crate::HistoryStore::compact) | old rows `compacted`, new ones written, prompt changed | the same |
 //! | [`rewind`](crate::HistoryStore::rewind) | rows `superseded`, the change | the shorter view; [`restore`](crate::HistoryStore::restore) brings them back |
+//! | [`retry`](crate::HistoryStore::retry) | the same, and the input in its queue | the input, which is run like any other |
 //! | [`branch`](crate::HistoryStore::branch) | the new conversation, whole | it; repeating it changes nothing |
 //!
 //! Between any two of these nothing is half done: no session is closed without its child, no summary stands without its
@@ -45,6 +47,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::admission::NewAdmission;
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{CallId, ChangeId, ConversationId, MessageId, SessionId, Token, TurnId};
@@ -632,6 +635,26 @@ pub(crate) fn change_digest(
     }
     parts.extend(from.map(|row| row.as_str().to_owned()));
     digest_of(parts.iter().map(String::as_bytes))
+}
+
+/// Digest of what a rewind was asked for; `again` is the input that a retry puts in its place.
+pub(crate) fn rewind_digest(rewind: &Rewind, again: Option<&NewAdmission>) -> String {
+    let undo = change_digest(ChangeKind::Rewind, &rewind.mark, None, &[], Some(&rewind.from));
+    match again {
+        None => undo,
+        Some(again) => {
+            let parts = [&undo, again.id.as_str(), &again.principal, &again.request_id, &again.payload];
+            digest_of(parts.into_iter().map(str::as_bytes))
+        }
+    }
+}
+
+/// Refuses a retry whose input is for another conversation, or could never be accepted.
+pub(crate) fn check_again(conversation: &ConversationId, again: &NewAdmission) -> Result<(), StoreError> {
+    if again.conversation != *conversation {
+        return Err(invalid("the input of a retry belongs to the conversation that is retried"));
+    }
+    crate::rules::check_admission(again)
 }
 
 /// Digest of what a branch was asked for.

@@ -340,6 +340,18 @@ pub trait HistoryStore: Send + Sync {
     /// unknown, for a row that is not in the view or is a result, and beyond a summary.
     async fn rewind(&self, fence: &Fence, rewind: Rewind) -> Result<HistoryChange, StoreError>;
 
+    /// Undoes the end of the view and accepts an input in its place, in one transaction: whoever looks sees both or
+    /// neither. Repeating it changes nothing.
+    ///
+    /// # Errors
+    /// As [`HistoryStore::rewind`] and [`AdmissionStore::admit`]; nothing was undone and nothing accepted then.
+    async fn retry(
+        &self,
+        fence: &Fence,
+        rewind: Rewind,
+        again: NewAdmission,
+    ) -> Result<(HistoryChange, Receipt), StoreError>;
+
     /// Takes a rewind back: exactly its rows are as they were. Taking it back twice is taking it back once.
     ///
     /// # Errors

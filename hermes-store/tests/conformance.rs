@@ -199,6 +199,7 @@ suite! {
     a_shortened_copy_goes_without_what_was_beside_its_text,
     s38_a_rewind_is_taken_back_whole,
     s38_a_rewind_that_something_followed_stays,
+    s38_a_retry_is_an_undo_and_an_input_or_neither,
     s38_history_is_not_changed_under_an_input,
     s37_a_branch_goes_its_own_way,
     i08_a_deleted_history_leaves_nothing_behind,

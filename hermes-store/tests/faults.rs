@@ -172,6 +172,7 @@ operations! {
     rotate at Locked, again Again::Fine => |s, at| s.rotate(at.fence(), at.lock(), rotation(at));
     compact at Locked, again Again::Fine => |s, at| s.compact(at.fence(), at.lock(), compaction(at));
     rewind at Ended, again Again::Fine => |s, at| s.rewind(at.fence(), rewind(at));
+    retry at Ended, again Again::Fine => |s, at| s.retry(at.fence(), rewind(at), input("c", "r3", "again"));
     restore at Rewound, again Again::Fine => |s, at| async move { s.restore(at.fence(), &change()).await.map(drop) };
     branch at Ended, again Again::Fine => |s, at| s.branch(branch());
     next_generation at Nothing, again Again::Grows => |s, at| s.next_generation("cli", "key");
@@ -378,7 +379,7 @@ async fn look(s: &dyn Store, at: &At) -> String {
     let mut note = |what: &str, found: &dyn std::fmt::Debug| writeln!(out, "{what}: {found:#?}").unwrap();
     note("conversation", &s.conversation(&conv()).await.map_err(|error| error.code()));
     note("queue", &s.queue(&conv()).await.map_err(|error| error.code()));
-    for request in ["r1", "r2", "steer"] {
+    for request in ["r1", "r2", "r3", "steer"] {
         let id = input("c", request, "").id;
         note(request, &s.admission(&id).await.map_err(|error| error.code()));
     }

@@ -71,6 +71,8 @@ enum Op {
         from: u8,
         stale: bool,
         id: u8,
+        /// With an input in its place.
+        again: bool,
     },
     Restore {
         id: u8,
@@ -117,7 +119,9 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(in_place, keep, shorten, stale, id, back)| {
                 Op::Swap { in_place, keep, shorten, stale: stale % 8 == 0, id, back }
             }),
-        6 => (0..9_u8, any::<u8>(), 0..4_u8).prop_map(|(from, stale, id)| Op::Rewind { from, stale: stale % 8 == 0, id }),
+        8 => (0..9_u8, any::<u8>(), 0..4_u8, any::<u8>()).prop_map(|(from, stale, id, again)| {
+            Op::Rewind { from, stale: stale % 8 == 0, id, again: again % 4 == 0 }
+        }),
         4 => (0..4_u8).prop_map(|id| Op::Restore { id }),
         2 => (0..2_u8, any::<bool>(), 0..9_u8, 0..3_u8).prop_map(|(conversation, display, up_to, id)| {
             Op::Branch { conversation, display, up_to, id }
@@ -362,13 +366,17 @@ impl Side {
                 None => String::new(),
             },
             Op::Swap { .. } => self.swap(op, fence, turn).await,
-            Op::Rewind { from, stale, id } => {
+            Op::Rewind { from, stale, id, again } => {
                 // Mostly a person undoes a turn that is over.
                 let over = if id > 0 { show(s.settle_turn(fence, turn, ended(2), false).await) } else { String::new() };
                 let view = self.rows(c, View::Model).await;
                 let Some(row) = view.iter().rev().nth(usize::from(from)) else { return String::new() };
                 let mark = self.mark(c, &view, stale).await;
-                over + &show(s.rewind(fence, Rewind { id: undo(id), mark, from: row.id.clone() }).await)
+                let rewind = Rewind { id: undo(id), mark, from: row.id.clone() };
+                over + &match again {
+                    false => show(s.rewind(fence, rewind).await),
+                    true => show(s.retry(fence, rewind, input(c.as_str(), &format!("again-{id}"), "payload")).await),
+                }
             }
             Op::Restore { id } => show(s.restore(fence, &undo(id)).await),
             Op::Flags { archived, pinned } => {

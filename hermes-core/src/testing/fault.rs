@@ -406,6 +406,15 @@ impl HistoryStore for FaultStore {
         self.write(self.inner.rewind(fence, rewind)).await
     }
 
+    async fn retry(
+        &self,
+        fence: &Fence,
+        rewind: Rewind,
+        again: NewAdmission,
+    ) -> Result<(HistoryChange, Receipt), StoreError> {
+        self.write(self.inner.retry(fence, rewind, again)).await
+    }
+
     async fn restore(&self, fence: &Fence, change: &ChangeId) -> Result<HistoryChange, StoreError> {
         self.write(self.inner.restore(fence, change)).await
     }

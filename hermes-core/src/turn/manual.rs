@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use super::compress::{Came, Shortener, Trigger, Wanted, model_rows};
 use super::keeper;
-use crate::edit::Lease;
 use crate::engine::{Engine, EngineError, Inner};
 use crate::limits::{FOCUS_MAX_BYTES, UNKNOWN_WINDOW_TOKENS};
 use crate::stop::StopSignal;
@@ -47,24 +46,8 @@ impl Engine {
     async fn compress_now(&self, conversation: &ConversationId, focus: Option<&str>) -> Result<Shortened, EngineError> {
         let inner = self.inner();
         let stop = StopSignal::default();
-        let Some(working) = inner.begin(conversation, &stop) else {
-            return Err(EngineError::Busy {
-                why: "a turn of this conversation is running; stop it or wait for its end",
-            });
-        };
-        if inner.closing.has_begun() {
-            return Err(EngineError::Busy { why: "this process is ending" });
-        }
         let claim = inner.ids().turn();
-        let fence = match inner.lease_for_edit(conversation, &claim, inner.settings.lease_ttl_ms).await? {
-            Lease::Held(fence) => fence,
-            Lease::Busy => {
-                return Err(EngineError::Busy { why: "another process is working on this conversation" });
-            }
-            Lease::Crashed => {
-                return Err(EngineError::Busy { why: "a turn of it was interrupted by a crash; resume it first" });
-            }
-        };
+        let (working, fence) = inner.own_for_edit(conversation, &claim, &stop).await?;
         let keeper = keeper::keep(inner, fence.clone(), stop.clone(), None);
         // Boxed: the future is large, and everything that waits for it would carry its size.
         let work = Box::pin(inner.shorten_for_person(&fence, &claim, &stop, focus));

@@ -1,7 +1,7 @@
 //! Changes of history: rotation, compaction, rewind, branch, and the lock of compressions.
 
 use super::{
-    TTL_MS, World, call, call_id, completed, conv, is_conflict, is_fenced, is_invalid, is_not_found, message_id,
+    TTL_MS, World, call, call_id, completed, conv, input, is_conflict, is_fenced, is_invalid, is_not_found, message_id,
     new_conversation, ok, session, text, turn_id,
 };
 use crate::limits::{COMPRESSION_COOLDOWN_MAX_MS, COMPRESSION_LOCK_TTL_MS};
@@ -477,6 +477,35 @@ pub(super) async fn s38_a_rewind_that_something_followed_stays(w: &World) {
     let before = w.everything("c").await;
     assert!(is_stale(w.store.restore(&next, &change_id("all")).await), "the conversation went on");
     assert_eq!(w.everything("c").await, before);
+}
+
+pub(super) async fn s38_a_retry_is_an_undo_and_an_input_or_neither(w: &World) {
+    let (fence, turn, _) = w.begin("c", "a").await;
+    w.talk(&fence, &turn, "one").await;
+    w.store.settle_turn(&fence, &turn, completed(), false).await.unwrap();
+    let rewind = Rewind { id: change_id("r"), mark: w.mark("c").await, from: message_id("one-q") };
+    // Whatever keeps one of the two from being done keeps both.
+    let taken = w.admit(input("c", "taken", "something else")).await;
+    w.store.cancel(&taken.admission).await.unwrap();
+    let before = w.everything("c").await;
+    assert!(is_conflict(w.store.retry(&fence, rewind.clone(), input("c", "taken", "question one")).await));
+    assert!(is_invalid(w.store.retry(&fence, rewind.clone(), input("d", "again", "question one")).await));
+    let nowhere = Rewind { from: message_id("none"), ..rewind.clone() };
+    assert!(is_invalid(w.store.retry(&fence, nowhere, input("c", "again", "question one")).await));
+    assert_eq!(w.everything("c").await, before);
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap(), []);
+
+    let again = input("c", "again", "question one");
+    let (done, receipt) = w.store.retry(&fence, rewind.clone(), again.clone()).await.unwrap();
+    assert_eq!((done.status, &receipt.admission), (ChangeStatus::Applied, &again.id));
+    assert!(w.rows("c", View::Model).await.iter().all(|row| row.id != message_id("one-q")));
+    let queue = w.store.queue(&conv("c")).await.unwrap();
+    assert_eq!(queue.iter().map(|record| &record.receipt).collect::<Vec<_>>(), [&receipt]);
+
+    assert_eq!(w.store.retry(&fence, rewind.clone(), again.clone()).await.unwrap(), (done, receipt), "repeated");
+    assert_eq!(w.store.queue(&conv("c")).await.unwrap(), queue);
+    assert!(is_conflict(w.store.rewind(&fence, rewind.clone()).await), "under its id nothing else is done");
+    assert!(is_conflict(w.store.retry(&fence, rewind, input("c", "more", "question one")).await));
 }
 
 pub(super) async fn s38_history_is_not_changed_under_an_input(w: &World) {

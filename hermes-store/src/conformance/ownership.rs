@@ -64,7 +64,9 @@ async fn every_fenced_change_of_history_is_refused(w: &World, old: &Fence, turn:
     let (of, by) = (mark.clone(), turn.clone());
     is_fenced(s.compact(old, lock, Compaction { id: id.clone(), turn: by, mark: of, session: None, rows }).await);
     let from = w.rows("c", View::Model).await[0].id.clone();
-    is_fenced(s.rewind(old, Rewind { id: id.clone(), mark, from }).await);
+    let rewind = Rewind { id: id.clone(), mark, from };
+    is_fenced(s.retry(old, rewind.clone(), input("c", "again", "late")).await);
+    is_fenced(s.rewind(old, rewind).await);
     is_fenced(s.restore(old, &id).await);
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::MemoryStore;
 use super::state::{Call, Change, Conv, Digest, Life, Row, State};
-use crate::admission::AdmissionStatus;
+use crate::admission::{AdmissionStatus, NewAdmission, Receipt};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::history::{
@@ -407,18 +407,50 @@ impl State {
         }
     }
 
-    fn rewind(&mut self, fence: &Fence, rewind: &Rewind, now: i64) -> Result<HistoryChange, StoreError> {
+    /// The rows that a rewind takes away, with the tip, or why it may not be.
+    fn gone(&self, fence: &Fence, rewind: &Rewind) -> Result<(SessionId, Vec<ViewItem>), StoreError> {
         let id = fence.conversation();
-        self.fenced(fence)?;
-        let digest = history::change_digest(ChangeKind::Rewind, &rewind.mark, None, &[], Some(&rewind.from));
-        if let Some(known) = self.known(id, &rewind.id, &digest)? {
-            self.touch(id, now, true);
-            return Ok(known);
-        }
         let tip = self.at_rest(fence)?;
         let view = self.view(id, &tip);
         let gone = history::plan_rewind(&tip, &view, rewind)?;
         history::check_inputs_stay(&self.input_rows(id), gone.iter())?;
+        Ok((tip, gone.to_vec()))
+    }
+
+    fn retry(
+        &mut self,
+        fence: &Fence,
+        rewind: &Rewind,
+        again: NewAdmission,
+        now: i64,
+    ) -> Result<(HistoryChange, Receipt), StoreError> {
+        let id = fence.conversation();
+        self.fenced(fence)?;
+        history::check_again(id, &again)?;
+        let digest = history::rewind_digest(rewind, Some(&again));
+        // All that may refuse it stands before the first change.
+        if self.known(id, &rewind.id, &digest)?.is_none() {
+            self.gone(fence, rewind)?;
+        }
+        let accepted = self.admit(again, now)?.receipt().clone();
+        let change = self.rewind(fence, rewind, digest, now)?;
+        Ok((change, accepted))
+    }
+
+    fn rewind(
+        &mut self,
+        fence: &Fence,
+        rewind: &Rewind,
+        digest: String,
+        now: i64,
+    ) -> Result<HistoryChange, StoreError> {
+        let id = fence.conversation();
+        self.fenced(fence)?;
+        if let Some(known) = self.known(id, &rewind.id, &digest)? {
+            self.touch(id, now, true);
+            return Ok(known);
+        }
+        let (tip, gone) = self.gone(fence, rewind)?;
         let rows: BTreeSet<&MessageId> = gone.iter().flat_map(|item| [&item.id, item.root()]).collect();
         for row in rows {
             if let Some(row) = self.rows.get_mut(row) {
@@ -628,7 +660,19 @@ impl HistoryStore for MemoryStore {
     }
 
     async fn rewind(&self, fence: &Fence, rewind: Rewind) -> Result<HistoryChange, StoreError> {
-        let done = self.state().rewind(fence, &rewind, self.now());
+        let digest = history::rewind_digest(&rewind, None);
+        let done = self.state().rewind(fence, &rewind, digest, self.now());
+        self.notify();
+        done
+    }
+
+    async fn retry(
+        &self,
+        fence: &Fence,
+        rewind: Rewind,
+        again: NewAdmission,
+    ) -> Result<(HistoryChange, Receipt), StoreError> {
+        let done = self.state().retry(fence, &rewind, again, self.now());
         self.notify();
         done
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 
+use super::admissions::admit_within;
 use super::driver::{Backend, Conn, Row, WriteTx, map, text_in};
 use super::fenced::{Fenced, Place, Touch};
 use super::opening::{change_session, insert_session};
@@ -11,6 +12,7 @@ use super::read::{col, count, id, signed, size, text, text_in_or_null, word};
 use super::rows::insert_new;
 use super::schema::Group;
 use super::view;
+use crate::admission::{NewAdmission, Receipt};
 use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::history::{
@@ -359,6 +361,51 @@ impl Backend {
     }
 }
 
+/// Undoes the end of the view as a part of a transaction, or finds that it was undone before.
+async fn rewind_within(
+    tx: &mut WriteTx,
+    fence: &Fence,
+    fenced: &Fenced,
+    rewind: &Rewind,
+    digest: &str,
+) -> Result<HistoryChange, StoreError> {
+    let (conversation, now) = (fence.conversation(), tx.now());
+    if let Some(known) = known(tx.conn(), conversation, &rewind.id, digest).await? {
+        return Ok(known);
+    }
+    let tip = at_rest(tx.conn(), fence, fenced).await?;
+    let view = view::of_model(tx.conn(), conversation, &tip).await?;
+    let gone = history::plan_rewind(&tip, &view, rewind)?;
+    history::check_inputs_stay(&input_rows(tx.conn(), conversation).await?, gone.iter())?;
+    sqlx::query(SUPERSEDE_TAIL)
+        .bind(conversation.as_str())
+        .bind(tip.as_str())
+        .bind(gone.first().map_or(i64::MAX, |item| item.seq))
+        .bind(rewind.id.as_str())
+        .execute(tx.conn())
+        .await
+        .map_err(map)?;
+    for first in gone.iter().filter_map(|item| item.copy_of.as_ref()).map(MessageId::as_str) {
+        let undo = sqlx::query(SUPERSEDE).bind(first).bind(rewind.id.as_str());
+        undo.execute(tx.conn()).await.map_err(map)?;
+    }
+    let shown = gone.iter().filter(|item| item.kind != MessageKind::Hidden).count();
+    recount(tx.conn(), conversation, -size(shown)).await?;
+    let change = Swap {
+        id: &rewind.id,
+        kind: ChangeKind::Rewind,
+        digest,
+        // Not used: no row is written.
+        turn: &TurnId::parse(rewind.id.as_str()).map_err(|bad| invalid(bad.to_string()))?,
+        from: &tip,
+        to: &tip,
+        seq: fenced.seq,
+        rows: gone.len() as u64,
+        now,
+    };
+    note(tx.conn(), conversation, change, fenced.seq).await
+}
+
 #[async_trait]
 impl HistoryStore for Backend {
     async fn take_compression_lock(&self, fence: &Fence, take: TakeLock) -> Result<LockOutcome, StoreError> {
@@ -478,45 +525,26 @@ impl HistoryStore for Backend {
 
     async fn rewind(&self, fence: &Fence, rewind: Rewind) -> Result<HistoryChange, StoreError> {
         let (mut tx, fenced) = self.change_of(fence).await?;
-        let (conversation, now) = (fence.conversation(), tx.now());
-        let digest = history::change_digest(ChangeKind::Rewind, &rewind.mark, None, &[], Some(&rewind.from));
-        if let Some(known) = known(tx.conn(), conversation, &rewind.id, &digest).await? {
-            tx.commit().await?;
-            return Ok(known);
-        }
-        let tip = at_rest(tx.conn(), fence, &fenced).await?;
-        let view = view::of_model(tx.conn(), conversation, &tip).await?;
-        let gone = history::plan_rewind(&tip, &view, &rewind)?;
-        history::check_inputs_stay(&input_rows(tx.conn(), conversation).await?, gone.iter())?;
-        sqlx::query(SUPERSEDE_TAIL)
-            .bind(conversation.as_str())
-            .bind(tip.as_str())
-            .bind(gone.first().map_or(i64::MAX, |item| item.seq))
-            .bind(rewind.id.as_str())
-            .execute(tx.conn())
-            .await
-            .map_err(map)?;
-        for first in gone.iter().filter_map(|item| item.copy_of.as_ref()).map(MessageId::as_str) {
-            let undo = sqlx::query(SUPERSEDE).bind(first).bind(rewind.id.as_str());
-            undo.execute(tx.conn()).await.map_err(map)?;
-        }
-        let shown = gone.iter().filter(|item| item.kind != MessageKind::Hidden).count();
-        recount(tx.conn(), conversation, -size(shown)).await?;
-        let change = Swap {
-            id: &rewind.id,
-            kind: ChangeKind::Rewind,
-            digest: &digest,
-            // Not used: no row is written.
-            turn: &TurnId::parse(rewind.id.as_str()).map_err(|bad| invalid(bad.to_string()))?,
-            from: &tip,
-            to: &tip,
-            seq: fenced.seq,
-            rows: gone.len() as u64,
-            now,
-        };
-        let done = note(tx.conn(), conversation, change, fenced.seq).await?;
+        let digest = history::rewind_digest(&rewind, None);
+        let done = rewind_within(&mut tx, fence, &fenced, &rewind, &digest).await?;
         tx.commit().await?;
         Ok(done)
+    }
+
+    async fn retry(
+        &self,
+        fence: &Fence,
+        rewind: Rewind,
+        again: NewAdmission,
+    ) -> Result<(HistoryChange, Receipt), StoreError> {
+        let (mut tx, fenced) = self.change_of(fence).await?;
+        history::check_again(fence.conversation(), &again)?;
+        let now = tx.now();
+        let digest = history::rewind_digest(&rewind, Some(&again));
+        let done = rewind_within(&mut tx, fence, &fenced, &rewind, &digest).await?;
+        let accepted = admit_within(&mut tx, &again, now).await?.receipt().clone();
+        tx.commit().await?;
+        Ok((done, accepted))
     }
 
     async fn restore(&self, fence: &Fence, id: &ChangeId) -> Result<HistoryChange, StoreError> {
