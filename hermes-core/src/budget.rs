@@ -6,6 +6,7 @@
 //! | a round whose only tool is `execute_code`: the model has saved rounds by it | given back, though the request counts |
 //! | the answer to a nudge that the last step went into | the one grace step |
 //! | an attempt of the same request after a failure of the provider | nothing |
+//! | the last empty or withheld answer of a model, behind which another one is asked | given back |
 //!
 //! What gives a step back is bounded too ([`BUDGET_REFUNDS_MAX`]), so that a turn with a budget always ends.
 
@@ -76,7 +77,8 @@ impl Budget {
         }
     }
 
-    fn refund(&mut self) {
+    /// The step of an answer that was none is given back: another model is asked.
+    pub(crate) fn refund(&mut self) {
         if self.refunds < BUDGET_REFUNDS_MAX && self.used > 0 {
             self.refunds += 1;
             self.used -= 1;
