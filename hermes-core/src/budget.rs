@@ -58,6 +58,15 @@ impl Budget {
         graced
     }
 
+    /// An earlier owner of the turn took an answer with calls of these tools in: a crash makes no budget new.
+    pub(crate) fn was_used<'n>(&mut self, tools: impl Iterator<Item = &'n str>) {
+        let mut tools = tools.peekable();
+        self.used += 1;
+        if tools.peek().is_some() {
+            self.refund_round(tools);
+        }
+    }
+
     /// Steps used so far.
     pub(crate) fn used(&self) -> u64 {
         self.used
@@ -126,6 +135,16 @@ mod tests {
         mixed.take();
         mixed.refund_round(["execute_code", "terminal"].into_iter());
         assert_eq!(mixed.used(), 1);
+    }
+
+    #[test]
+    fn what_was_used_before_a_crash_is_used() {
+        let mut budget = Budget::new(Some(3), None);
+        budget.was_used(["terminal"].into_iter());
+        budget.was_used(["execute_code"].into_iter());
+        budget.was_used(std::iter::empty());
+        assert_eq!(budget.used(), 2);
+        assert_eq!([budget.take(), budget.take()], [true, false]);
     }
 
     #[test]
