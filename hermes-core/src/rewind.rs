@@ -183,7 +183,8 @@ impl Engine {
     ) -> Result<T, EngineError> {
         let inner = self.inner();
         self.while_beating(async {
-            let (working, fence) = inner.own_for_edit(conversation, &inner.ids().turn(), &StopSignal::default()).await?;
+            let (working, fence) =
+                inner.own_for_edit(conversation, &inner.ids().turn(), &StopSignal::default()).await?;
             let (store, clock) = (inner.store.as_ref(), inner.clock.as_ref());
             let done = work(Rewinder { store, clock, ids: inner.ids(), fence: &fence }).await;
             // What was done is told whatever becomes of the lease, which ends by itself.

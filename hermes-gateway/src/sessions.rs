@@ -3,18 +3,18 @@
 use hermes_core::{Rewinder, Undone};
 use hermes_store::limits::SEARCH_STEP_MAX_ROWS;
 use hermes_store::{
-    ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId, ConversationSummary, Fence, FlagChange,
-    IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved, ResolvedBy, SearchQuery, Store, StoreError,
-    StoredMessage, TitleSource, UuidIds, View,
+    ClaimOutcome, ClaimPolicy, ClaimRequest, ConversationFilter, ConversationId, ConversationSummary, Fence,
+    FlagChange, IdSource, MessagePage, NewBranch, NewConversation, PruneRules, Resolved, ResolvedBy, SearchQuery,
+    Store, StoreError, StoredMessage, TitleSource, UuidIds, View,
 };
 
 use crate::compose::Parts;
+use crate::models;
 use crate::protocol::{
     Request, Response, Row, RowCall, RpcError, SessionReindexResponse, SessionResolveParams, SessionResolveResponse,
     SessionShowParams, SessionShowResponse, SessionUndoResponse,
 };
 use crate::service::store_error;
-use crate::models;
 
 /// Conversations in a list when the client names no number.
 const LIST_DEFAULT: usize = 50;

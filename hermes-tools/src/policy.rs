@@ -341,6 +341,7 @@ impl ApprovalPolicy {
         (cx.progress)(CallProgress::Waiting { what: question.reasons.join("; ") });
         let limit = Duration::from_millis(self.config.timeout_ms);
         tokio::select! {
+            biased;
             answer = tokio::time::timeout(limit, cx.approver.ask(request)) => {
                 answer.unwrap_or_else(|_| ApprovalAnswer::Deny { reason: "nobody answered in time".to_owned() })
             }

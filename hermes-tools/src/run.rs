@@ -211,17 +211,19 @@ impl<'a> Segment<'a> {
                 asking.is_none() && matches!(self.closed, None | Some(EndedBy::Quiet)) && self.deadline.is_some();
             let answer: OptionFuture<_> = asking.as_mut().map(|asked| &mut asked.answer).into();
             tokio::select! {
+                // Of things that come in the same moment a stop counts most, and what is only shown least.
+                biased;
+                () = cx.tool.cancel.cancelled(), if self.closed != Some(EndedBy::Stop) => {}
+                () = cx.begin_nothing.cancelled(), if self.closed.is_none() => {}
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.settle(joined).await?,
                 Some(verdict) = answer => {
                     if let Some(asked) = asking.take() {
                         self.answered(asked, verdict).await?;
                     }
                 }
-                Some((index, progress)) = self.shown.recv() => self.observer.progress(index, progress),
-                () = cx.tool.cancel.cancelled(), if self.closed != Some(EndedBy::Stop) => {}
-                () = cx.begin_nothing.cancelled(), if self.closed.is_none() => {}
                 () = until(self.deadline), if limited => self.close(EndedBy::Limit),
                 () = until(self.drop_at), if self.drop_at.is_some() => self.drop_told(),
+                Some((index, progress)) = self.shown.recv() => self.observer.progress(index, progress),
             }
         }
         for call in waiting {

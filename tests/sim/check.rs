@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use hermes_core::{EndReason, TurnResult};
 use hermes_providers::ChatMessage;
+use hermes_store::transfer::bundle::BundleRow;
 use hermes_store::{
-    AdmissionOutcome, AdmissionRecord, AdmissionStatus, CallOutcome, ConversationId, Intent, Role, StoredMessage,
+    AdmissionOutcome, AdmissionRecord, AdmissionStatus, CallOutcome, ChangeKind, ConversationId, Intent, MessageId,
+    Role, RowState, StoredMessage,
 };
 
-use crate::family;
 use crate::parts::bytes_of;
 use crate::world::World;
+use crate::{family, questions, rewinds};
 
 /// Fails unless every call is followed by exactly one result, in call order, before anything else, and no two user
 /// messages follow each other: what the strictest provider demands.
@@ -49,8 +51,15 @@ pub(crate) async fn at_rest(world: &World, results: &[TurnResult], what: &str) {
         admissions.push(world.store.admission(&result.admission).await.unwrap());
     }
     conversation_at_rest(world, world.conversation(), &admissions, what).await;
-    requests_extend_each_other(world, what);
+    requests_extend_each_other(world, what).await;
     effects_are_in_a_transcript(world, what).await;
+    people_were_heard(world, what).await;
+}
+
+/// What people were asked, what they wanted, and what their models gave away.
+pub(crate) async fn people_were_heard(world: &World, what: &str) {
+    questions::at_rest(world, what).await;
+    rewinds::at_rest(world, what).await;
     family::at_rest(world, what).await;
 }
 
@@ -68,7 +77,7 @@ pub(crate) async fn conversation_at_rest(
     every_call_has_one_result(&rows, what);
     effects_happen_once(world, &rows, what);
     nothing_is_shown_twice(&rows, what);
-    no_row_has_changed(world, conversation, &rows, what);
+    no_row_has_changed(world, conversation, &rows, what).await;
     sessions_are_one_line(world, conversation, what).await;
     the_tail_can_be_extended(world, &rows, admissions, what).await;
 }
@@ -114,12 +123,14 @@ fn every_call_has_one_result(rows: &[StoredMessage], what: &str) {
     assert_eq!(calls, results, "{what}");
 }
 
+/// Tools without an effect in the world: `family.rs` looks at tasks that are given away, `questions.rs` at answers.
+const ELSEWHERE: [&str; 2] = ["delegate_task", "clarify"];
+
 /// (f) What may happen once happened at most once; a result says what is known and nothing else.
 fn effects_happen_once(world: &World, rows: &[StoredMessage], what: &str) {
     let effects = world.effects.lock().unwrap();
     for row in rows {
-        // What comes of tasks that are given away is looked at in `family.rs`.
-        let Some(call) = row.answers.as_ref().filter(|call| call.name != "delegate_task") else { continue };
+        let Some(call) = row.answers.as_ref().filter(|call| !ELSEWHERE.contains(&call.name.as_str())) else { continue };
         let times = effects.iter().filter(|effect| *effect == call.call.as_str()).count();
         if call.replay == hermes_store::ReplaySafety::Once {
             assert!(times <= 1, "{what}: {} happened {times} times", call.call);
@@ -142,7 +153,7 @@ fn effects_happen_once(world: &World, rows: &[StoredMessage], what: &str) {
 pub(crate) async fn effects_are_in_a_transcript(world: &World, what: &str) {
     let mut known = HashSet::new();
     for conversation in &world.everybody().await {
-        let rows = world.rows(conversation).await;
+        let rows = world.everything(conversation).await;
         known.extend(rows.into_iter().filter_map(|row| row.answers.map(|call| call.call.as_str().to_owned())));
     }
     for effect in world.effects.lock().unwrap().iter() {
@@ -154,12 +165,18 @@ pub(crate) async fn effects_are_in_a_transcript(world: &World, what: &str) {
 /// over has told that nobody knows it, and it happens once.
 pub(crate) async fn late_effects_are_told(world: &World, before: usize, what: &str) {
     let mut rows = Vec::new();
+    let mut undone = HashSet::new();
     for conversation in &world.everybody().await {
         rows.extend(world.rows(conversation).await);
+        let gone = world.everything(conversation).await.into_iter().filter(|row| row.state == RowState::Superseded);
+        undone.extend(gone.filter_map(|row| row.answers.map(|call| call.call.as_str().to_owned())));
     }
     for effect in &world.effects.lock().unwrap()[before..] {
         let call = rows.iter().filter_map(|row| row.answers.as_ref()).find(|call| call.call.as_str() == effect);
-        let call = call.unwrap_or_else(|| panic!("{what}: the late effect {effect} is in no transcript"));
+        let Some(call) = call else {
+            assert!(undone.contains(effect), "{what}: the late effect {effect} is in no transcript");
+            continue;
+        };
         let is_told = call.outcome == Some(CallOutcome::OutcomeUnknown);
         assert!(is_told || call.replay != hermes_store::ReplaySafety::Once, "{what}: {effect} happened late, untold");
     }
@@ -168,7 +185,10 @@ pub(crate) async fn late_effects_are_told(world: &World, before: usize, what: &s
 
 /// (g) Every request begins with the one before it, byte for byte, but for those that begin with new notes: there are as
 /// many of them as there were compressions.
-fn requests_extend_each_other(world: &World, what: &str) {
+async fn requests_extend_each_other(world: &World, what: &str) {
+    if !world.scenario.acts.is_empty() {
+        return requests_of_all_nodes_agree(world, what).await;
+    }
     let requests = world.requests.lock().unwrap();
     let mut last = BTreeMap::new();
     for (_, after) in requests.iter() {
@@ -189,27 +209,62 @@ fn requests_extend_each_other(world: &World, what: &str) {
 }
 
 /// (g) The same where several nodes ask, and one that slept may ask the old question once more: of any two requests of a
-/// conversation with the same notes one begins with the other.
-pub(crate) fn requests_of_all_nodes_agree(world: &World, what: &str) {
+/// conversation with the same notes one begins with the other. Each undo may begin one line more.
+pub(crate) async fn requests_of_all_nodes_agree(world: &World, what: &str) {
+    let mut undone = BTreeMap::new();
+    for conversation in world.conversations.iter() {
+        let changes = world.store.changes(conversation).await.unwrap();
+        let count = changes.iter().filter(|change| change.kind == ChangeKind::Rewind).count();
+        undone.insert(conversation.as_str().to_owned(), count);
+    }
     let requests = world.requests.lock().unwrap();
-    let mut longest: BTreeMap<_, &hermes_providers::ChatRequest> = BTreeMap::new();
+    let mut lines: BTreeMap<_, Vec<&hermes_providers::ChatRequest>> = BTreeMap::new();
     for (node, request) in requests.iter() {
-        let known = longest.entry((request.cache_key.clone(), notes(request))).or_insert(request);
-        assert_eq!((&known.system, &known.tools), (&request.system, &request.tools), "{what}");
-        let (long, short) = match request.messages.len() >= known.messages.len() {
-            true => (&request.messages, &known.messages),
-            false => (&known.messages, &request.messages),
-        };
-        assert!(long.starts_with(short), "{what}: the prefix is broken by {node}\n{short:#?}\n{long:#?}");
-        if request.messages.len() > known.messages.len() {
-            *known = request;
+        let of = request.cache_key.clone().unwrap();
+        let known = lines.entry((of.clone(), notes(request))).or_default();
+        if let Some(first) = known.first() {
+            assert_eq!((&first.system, &first.tools), (&request.system, &request.tools), "{what}");
         }
+        let shared = |line: &hermes_providers::ChatRequest| {
+            line.messages.iter().zip(&request.messages).take_while(|(a, b)| a == b).count()
+        };
+        let is_one =
+            |line: &hermes_providers::ChatRequest| shared(line) == line.messages.len().min(request.messages.len());
+        if let Some(line) = known.iter_mut().find(|line| is_one(line)) {
+            if request.messages.len() > line.messages.len() {
+                *line = request;
+            }
+            continue;
+        }
+        let parts = known.iter().max_by_key(|line| shared(line)).map(|line| (*line, shared(line)));
+        if let Some((line, at)) = parts {
+            // Where is no matter: an input that is sent again may be answered as it was, up to a place.
+            let is_undo = undone.get(&of).is_some_and(|count| *count > 0);
+            assert!(
+                is_undo,
+                "{what}: the prefix is broken by {node} at {at}: {:?}, {:?}",
+                line.messages[at], request.messages[at]
+            );
+        }
+        known.push(request);
+    }
+    let mut more: BTreeMap<&str, usize> = BTreeMap::new();
+    for ((of, _), known) in &lines {
+        *more.entry(of).or_default() += known.len() - 1;
+    }
+    for (of, more) in more {
+        let count = undone.get(of).copied().unwrap_or_default();
+        assert!(more <= count, "{what}: the requests of {of} part {more} times, and {count} times it was undone");
     }
 }
 
-/// (a) What was accepted was heard once, and what was taken back never.
-pub(crate) fn heard_once(record: &AdmissionRecord, text: &str, rows: &[StoredMessage], what: &str) {
-    let times = rows.iter().filter(|row| row.role == Role::User && row.content == text).count();
+/// (a) What was accepted was heard once, and what was taken back never. `again` are the rows of inputs that people had sent
+/// again.
+pub(crate) fn heard_once(record: &AdmissionRecord, text: &str, rows: &[BundleRow], again: &[MessageId], what: &str) {
+    let is_it = |row: &&BundleRow| {
+        row.role == Role::User && row.content == text && row.copy_of.is_none() && !again.contains(&row.id)
+    };
+    let times = rows.iter().filter(is_it).count();
     let expected = match record.receipt.outcome {
         Some(AdmissionOutcome::Cancelled) => 0..=0,
         Some(AdmissionOutcome::Completed) => 1..=1,
@@ -243,11 +298,14 @@ pub(crate) fn nothing_is_shown_twice(rows: &[StoredMessage], what: &str) {
     }
 }
 
-/// (h) Every row that anybody saw is there, with the bytes that it had, whatever was compressed since.
-fn no_row_has_changed(world: &World, conversation: &ConversationId, rows: &[StoredMessage], what: &str) {
+/// (h) Every row that anybody saw is there, with the bytes that it had, whatever was compressed since; but for those that
+/// somebody undid, which are there and not shown.
+async fn no_row_has_changed(world: &World, conversation: &ConversationId, rows: &[StoredMessage], what: &str) {
+    let all = world.everything(conversation).await;
+    let undone: HashSet<_> = all.iter().filter(|row| row.state == RowState::Superseded).map(|row| &row.id).collect();
     let now: BTreeMap<_, _> = rows.iter().map(|row| (&row.id, bytes_of(row))).collect();
     for (id, (of, bytes)) in world.known.lock().unwrap().iter() {
-        if of == conversation {
+        if of == conversation && !undone.contains(id) {
             assert_eq!(now.get(id), Some(bytes), "{what}: the row {id} is not what it was");
         }
     }
@@ -268,6 +326,12 @@ async fn sessions_are_one_line(world: &World, conversation: &ConversationId, wha
 /// (I16) The last row is one after which any provider takes a user message.
 async fn the_tail_can_be_extended(world: &World, rows: &[StoredMessage], admissions: &[AdmissionRecord], what: &str) {
     let Some(last) = rows.last() else {
+        let conversation = admissions.first().map(|record| &record.receipt.conversation);
+        if let Some(conversation) = conversation
+            && world.everything(conversation).await.iter().any(|row| row.state == RowState::Superseded)
+        {
+            return;
+        }
         // The very first write failed, or the input could not be read: nothing was said, and the sender was told.
         for record in admissions {
             let Some(turn) = &record.receipt.turn else { continue };

@@ -18,6 +18,7 @@ use crate::check;
 use crate::family;
 use crate::model::{Summary, submission};
 use crate::people;
+use crate::rewinds::{self, Act};
 use crate::schedule::{Board, NodeId, Schedule};
 use crate::seeds;
 use crate::sweep::{NEVER, projection};
@@ -46,6 +47,8 @@ enum Wish {
     Stop(Interrupt),
     /// It has the history shortened.
     Shorten,
+    /// It takes the end of the conversation back.
+    Take(Act),
 }
 
 /// What happens to a node.
@@ -188,6 +191,7 @@ impl Crowd {
                     }
                 }
                 Wish::Shorten => self.shorten(&name, &conversation).await,
+                Wish::Take(act) => self.take_back(&name, &conversation, act).await,
             }
         }
         self.state.lock().unwrap().clients_left -= 1;
@@ -200,6 +204,16 @@ impl Crowd {
         self.board.spawn(id, async move {
             let came = people::shorten(&node.engine, &conversation).await;
             crowd.tell(format!("{name} has {conversation} shortened: {came}"));
+        });
+    }
+
+    /// Some node undoes, redoes or retries; when it dies or sleeps meanwhile, nobody waits for it.
+    async fn take_back(self: &Arc<Self>, name: &str, conversation: &ConversationId, act: Act) {
+        let Some(LiveNode { id, node, .. }) = self.pick() else { return };
+        let (crowd, name, conversation) = (self.clone(), name.to_owned(), conversation.clone());
+        self.board.spawn(id, async move {
+            let came = rewinds::wish(&node.engine, &crowd.world.wishes, &conversation, act).await;
+            crowd.tell(format!("{name} wants {act:?} of {conversation}: {came}"));
         });
     }
 
@@ -285,16 +299,17 @@ impl Crowd {
                 admissions.push(self.world.store.admission(admission).await.unwrap());
             }
             check::conversation_at_rest(&self.world, conversation, &admissions, what).await;
-            let rows = self.world.rows(conversation).await;
+            let rows = self.world.everything(conversation).await;
+            let again = rewinds::again(&self.world, conversation).await;
             let texts = accepted.iter().filter(|(of, ..)| of == conversation).map(|(_, _, text)| *text);
             for (record, text) in admissions.iter().zip(texts) {
-                check::heard_once(record, text, &rows, what);
+                check::heard_once(record, text, &rows, &again, what);
             }
         }
         self.nobody_alive_was_robbed(what);
-        check::requests_of_all_nodes_agree(&self.world, what);
+        check::requests_of_all_nodes_agree(&self.world, what).await;
         check::effects_are_in_a_transcript(&self.world, what).await;
-        family::at_rest(&self.world, what).await;
+        check::people_were_heard(&self.world, what).await;
     }
 }
 
@@ -346,7 +361,8 @@ fn plan(rng: &mut fastrand::Rng, texts: &mut Vec<&'static str>) -> Plan {
         let conversation = rng.usize(..CONVERSATIONS.len());
         let mut wishes = Vec::new();
         for number in 0..rng.usize(1..6) {
-            let wish = match rng.u8(..14) {
+            let wish = match rng.u8(..20) {
+                14.. => Wish::Take(one(rng, &[Act::Undo, Act::Undo, Act::Redo, Act::Retry, Act::Retry])),
                 12.. => Wish::Shorten,
                 0 => Wish::Cancel,
                 1 => Wish::Stop(one(rng, &[Interrupt::Soft, Interrupt::Hard])),
@@ -393,6 +409,7 @@ fn scenario(rng: &mut fastrand::Rng, texts: &[&'static str]) -> Scenario {
         held: false,
         delegates,
         rest_ms: 0,
+        acts: &[],
         ends: &[],
     }
 }

@@ -10,8 +10,8 @@ use hermes_store::{
     StoredMessage,
 };
 
-use crate::check;
 use crate::world::World;
+use crate::{check, rewinds};
 
 /// How the result of a task in the background begins.
 pub(crate) const NEWS: &str = "a task that you gave away in the background";
@@ -107,7 +107,9 @@ pub(crate) async fn at_rest(world: &World, what: &str) {
 /// (l) The parent is told once what came of a task: by the call that waited for it, or by an input. It may not be told
 /// when its own turn could not go on, and then that turn says so.
 async fn told_once(world: &World, record: &DelegationRecord, what: &str) {
-    let rows = world.rows(&record.parent).await;
+    let again = rewinds::again(world, &record.parent).await;
+    let mut rows = world.everything(&record.parent).await;
+    rows.retain(|row| row.copy_of.is_none() && !again.contains(&row.id));
     let by_calls = rows.iter().filter(|row| row.answers.is_some() && is_result_of(record, &row.content)).count();
     let by_news = rows.iter().filter(|row| row.role == Role::User && is_news_of(record, &row.content)).count();
     assert!(by_calls + by_news <= 1, "{what}: told by {by_calls} calls and {by_news} inputs: {record:?}");
@@ -123,7 +125,7 @@ async fn told_once(world: &World, record: &DelegationRecord, what: &str) {
     }
     let call = record.id.as_str().rsplit_once('.').unwrap().0;
     let answer = rows.iter().filter_map(|row| row.answers.as_ref()).find(|answer| answer.call.as_str() == call);
-    let outcome = answer.and_then(|answer| answer.outcome);
+    let outcome = answer.map(|answer| answer.outcome);
     let is_unknown = matches!(outcome, Some(CallOutcome::OutcomeUnknown | CallOutcome::Interrupted));
     assert!(is_unknown, "{what}: not told: {record:?} {answer:?}");
 }

@@ -13,7 +13,7 @@
 //! | [`crowd`] | random worlds of several conversations and several processes at the same time |
 //! | [`real`] | the scenarios on SQLite and PostgreSQL, in real time, with a few points of each kind |
 //!
-//! The eleven checkers, and what looks at children:
+//! The eleven checkers, and what looks at people and children:
 //!
 //! | | what | where |
 //! |---|---|---|
@@ -28,6 +28,8 @@
 //! | i | nothing is reported before it is stored | `parts::Watcher` (its `ended` and `emit`) |
 //! | j | requests are counted, and within the budget | `parts::Watcher` (its `ended`) |
 //! | k | every world comes to rest | `bound::simulate` |
+//! | m | a call runs by a person's word, which is not forgotten; an answer is told once | `questions::at_rest` |
+//! | n | what a person undoes, redoes or tries again is done once or not at all | `rewinds::at_rest` |
 //! | l | a task runs once, ends, is told to its parent once, and ends with the turn that waits for it | `family::at_rest`, `family::none_at_work` |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code outside test functions")]
@@ -40,7 +42,9 @@ mod model;
 mod pace;
 mod parts;
 mod people;
+mod questions;
 mod real;
+mod rewinds;
 mod scenarios;
 mod schedule;
 mod seeds;
@@ -87,10 +91,19 @@ fn i20_histories_that_outgrow_their_window_are_shortened_more_than_once() {
     }
 }
 
+/// Phases of a turn in which processes are killed (`sweep::phase`).
+const PHASES: usize = 11;
+
 #[test]
 fn i01_i06_i13_i14_i16_a_crash_at_every_wait_loses_nothing_and_repeats_nothing() {
-    let points: u64 = ALL.iter().map(sweep::awaits).sum();
+    let mut phases = std::collections::BTreeMap::new();
+    ALL.iter().for_each(|scenario| sweep::awaits(scenario, &mut phases));
+    for (phase, waits) in &phases {
+        told(*waits, "waits", phase);
+    }
+    let points: u64 = phases.values().sum();
     told(points, "points", "the process is killed at a wait");
+    assert!(phases.len() >= PHASES, "phases without a wait: only {:?}", phases.keys());
     assert!(points > 1_000, "only {points} crash points");
 }
 

@@ -227,11 +227,14 @@ impl Hands {
     }
 }
 
+/// Who says something in a world.
+pub(crate) const PRINCIPAL: &str = "somebody";
+
 /// An input of somebody.
 pub(crate) fn submission(conversation: &ConversationId, request: &str, text: &str, intent: Intent) -> Submission {
     Submission {
         conversation: Some(conversation.clone()),
-        principal: "somebody".to_owned(),
+        principal: PRINCIPAL.to_owned(),
         request_id: Some(request.to_owned()),
         intent,
         input: Input::text(text),
@@ -340,7 +343,10 @@ impl ChatModel for Model {
 
 /// A message with this input, alone or behind a summary.
 fn is_input(text: &str, input: &str) -> bool {
-    text == input || text.strip_suffix(input).is_some_and(|before| before.ends_with("\n\n") || before.ends_with(":\n"))
+    text == input
+        || text
+            .strip_suffix(input)
+            .is_some_and(|before| ["\n\n", ":\n", ":]\n"].iter().any(|end| before.ends_with(end)))
 }
 
 /// A stream that lets others run before every item.

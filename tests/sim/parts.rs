@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use hermes_core::{Clock, EndReason, Event, EventKind, EventSink, TurnResult};
-use hermes_store::{ConversationId, JournalState, MessageId, MessagePage, Role, Store, StoredMessage, TurnId, View};
+use hermes_store::{
+    ChangeKind, ConversationId, JournalState, MessageId, MessagePage, Role, Store, StoredMessage, TurnId, View,
+};
 use hermes_tools::{
     Authorized, Call, CallOutcome, CallReport, Concurrency, PathUse, ReplaySafety, Risk, Tool, ToolContext, ToolSpec,
 };
@@ -100,8 +102,12 @@ impl Tool for SimTool {
         Vec::new()
     }
 
-    fn risk(&self, _call: &Call, _cx: &ToolContext) -> Risk {
-        Risk::None
+    /// A call of `ask` needs a person's word; what the person says to it stands in the call.
+    fn risk(&self, call: &Call, _cx: &ToolContext) -> Risk {
+        match (self.spec.name.as_str(), call.arguments["why"].as_str()) {
+            ("ask", Some(why)) => Risk::Ask { why: why.to_owned() },
+            _ => Risk::None,
+        }
     }
 
     fn label(&self, call: &Call) -> String {
@@ -187,6 +193,12 @@ impl Watcher {
         at_once(shown(self.store.as_ref(), conversation))
     }
 
+    /// Whether something of the conversation was undone: another process may have taken away what this one tells of late.
+    fn is_undone(&self, conversation: &ConversationId) -> bool {
+        let changes = at_once(self.store.changes(conversation)).unwrap();
+        changes.iter().any(|change| change.kind == ChangeKind::Rewind)
+    }
+
     /// The rows now; each that was seen before has the bytes that it had (checker h).
     fn known_rows(&self, conversation: &ConversationId) -> Vec<StoredMessage> {
         let rows = self.rows(conversation);
@@ -209,7 +221,11 @@ impl Watcher {
         let is_whole = matches!(result.reason, EndReason::Answered | EndReason::BudgetExhausted);
         if is_whole && !result.answer.is_empty() {
             let said = rows.iter().any(|row| row.role == Role::Assistant && row.content == result.answer);
-            assert!(said, "I15: an answer was reported before its row: {:?}", result.answer);
+            assert!(
+                said || self.is_undone(conversation),
+                "I15: an answer was reported before its row: {:?}",
+                result.answer
+            );
         }
         let Some(turn) = &result.turn else { return };
         let seen = self.seen.lock().unwrap().remove(turn).unwrap_or_default();
@@ -242,13 +258,13 @@ impl EventSink for Watcher {
             EventKind::CallFinished { call, .. } => {
                 let rows = self.rows(conversation);
                 let stored = rows.iter().any(|row| row.answers.as_ref().is_some_and(|answer| answer.call == *call));
-                assert!(stored, "I13: a result was reported before its row: {call}");
+                assert!(stored || self.is_undone(conversation), "I13: a result was reported before its row: {call}");
             }
             EventKind::RoundRecorded { calls, .. } => {
                 let rows = self.rows(conversation);
                 let made: Vec<_> = rows.iter().flat_map(|row| &row.calls).map(|call| &call.call).collect();
                 assert!(
-                    calls.iter().all(|call| made.contains(&&call.call)),
+                    calls.iter().all(|call| made.contains(&&call.call)) || self.is_undone(conversation),
                     "I12: a round was reported before its row"
                 );
                 self.count(turn.unwrap(), |seen| seen.rounds += 1);

@@ -6,6 +6,7 @@ use hermes_providers::ErrorClass as C;
 use hermes_tools::ReplaySafety;
 
 use crate::model::{Meanwhile, Say, Step, Summary};
+use crate::rewinds::Act;
 use crate::world::{HELD, Scenario, UNREADABLE};
 
 const fn text(text: &'static str) -> Step {
@@ -59,6 +60,7 @@ const fn scenario(
         held: false,
         delegates: 0,
         rest_ms: 0,
+        acts: &[],
         ends,
     }
 }
@@ -475,6 +477,41 @@ pub(crate) const ALL: &[Scenario] = &[
             &[R::StoppedByUser, R::Answered],
         )
     },
+    scenario(
+        "calls that a person allows, refuses and leaves unanswered",
+        &["go"],
+        &[("go", &[calls(ASKED), calls(ALLOWED), text("done")])],
+        &[R::Answered],
+    ),
+    scenario("questions to a person", &["go"], &[("go", &[calls(QUESTIONS), text("as you say")])], &[R::Answered]),
+    scenario(
+        "a process that dies while a person is asked",
+        &["go"],
+        &[("go", &[calls(&[("ask", "{\"why\":\"dies after 1000\"}")]), text("done")])],
+        &[R::Answered],
+    ),
+    Scenario {
+        acts: &[Act::Undo],
+        ..scenario(
+            "an undo",
+            &["go", "then"],
+            &[("go", &[calls(ONE), text("done")]), ("then", &[calls(TWO), text("then")])],
+            TWICE,
+        )
+    },
+    Scenario {
+        acts: &[Act::Undo, Act::Redo],
+        ..scenario("an undo that is taken back", &["go"], &[("go", &[calls(ONE), text("done")])], &[R::Answered])
+    },
+    Scenario {
+        acts: &[Act::Retry],
+        ..scenario(
+            "a retry",
+            &["go", "then"],
+            &[("go", &[calls(ONE), text("done")]), ("then", &[calls(TWO), text("then")])],
+            TWICE,
+        )
+    },
     Scenario {
         window: SMALL,
         stride: 29,
@@ -512,6 +549,22 @@ const LONG: &[Step] = &[
 
 const STEERED: &[Step] =
     &[calls(BIG), calls(BIG), calls(BIG), calls(BIG), calls(BIG).while_(Meanwhile::Steer("left")), text("never said")];
+const ASKED: &[(&str, &str)] = &[
+    ("ask", "{\"why\":\"yes after 3000\"}"),
+    ("ask", "{\"why\":\"no\"}"),
+    ("ask", "{\"why\":\"late\"}"),
+    ("ask", "{\"why\":\"gone\"}"),
+];
+const ALLOWED: &[(&str, &str)] = &[
+    ("ask", "{\"why\":\"session\"}"),
+    ("ask", "{\"why\":\"session\"}"),
+    ("ask", "{\"why\":\"always\"}"),
+    ("act", "{}"),
+];
+const QUESTIONS: &[(&str, &str)] = &[
+    ("clarify", "{\"questions\":[{\"question\":\"yes after 40000\"},{\"question\":\"no\"},{\"question\":\"late\"}]}"),
+    ("clarify", "{\"questions\":[{\"question\":\"gone\"}]}"),
+];
 const NO_TOOL: &[(&str, &str)] = &[("no_such_tool", "{}")];
 const BAD: &[(&str, &str)] = &[("act", "{\"n\"}")];
 const FAILS: &[(&str, &str)] = &[("act", "{\"fail\":true}")];

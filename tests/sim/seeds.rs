@@ -9,6 +9,7 @@ use crate::bound::simulate;
 use crate::check;
 use crate::family::NEWS_INPUT;
 use crate::model::{Meanwhile, Say, Step, Summary};
+use crate::rewinds::Act;
 use crate::sweep::{NEVER, live, projection, succeed};
 use crate::world::{HELD, Scenario, World};
 
@@ -21,6 +22,28 @@ const CALLS: [&[(&str, &str)]; 6] = [
     &[("no_such_tool", "{}"), ("act", "{\"n\":3}")],
     &[("act", "{\"ms\":70000}")],
     &[("look", "{\"size\":7000}"), ("look", "{\"size\":7000,\"n\":2}"), ("act", "{\"size\":7000}")],
+];
+/// Calls that a person is asked about, and questions; what the person does stands in them.
+const ASKED: [&[(&str, &str)]; 8] = [
+    &[("ask", "{\"why\":\"yes after 3000\"}")],
+    &[("act", "{}"), ("ask", "{\"why\":\"no after 20000\"}"), ("ask", "{\"why\":\"yes after 90000\"}")],
+    &[("ask", "{\"why\":\"session\"}"), ("ask", "{\"why\":\"session\"}"), ("look", "{}")],
+    &[("ask", "{\"why\":\"always after 10000\"}"), ("act", "{\"ms\":70000}")],
+    &[("ask", "{\"why\":\"late\"}"), ("ask", "{\"why\":\"gone\"}")],
+    &[("ask", "{\"why\":\"dies after 1000\"}")],
+    &[("clarify", "{\"questions\":[{\"question\":\"yes after 40000\"},{\"question\":\"no\"}]}"), ("act", "{}")],
+    &[("clarify", "{\"questions\":[{\"question\":\"late\"},{\"question\":\"dies after 2000\"}]}")],
+];
+/// What a person does with the end of a conversation.
+const ACTS: [&[Act]; 8] = [
+    &[],
+    &[],
+    &[],
+    &[Act::Undo],
+    &[Act::Retry],
+    &[Act::Undo, Act::Redo],
+    &[Act::Retry, Act::Redo, Act::Undo],
+    &[Act::Undo, Act::Undo, Act::Redo, Act::Retry],
 ];
 /// Tasks that scripts give away.
 pub(crate) const GOALS: [&str; 4] = ["task one", "task two", "task three", "nest"];
@@ -71,7 +94,8 @@ fn meanwhile(rng: &mut fastrand::Rng) -> Meanwhile {
 }
 
 fn say(rng: &mut fastrand::Rng) -> Say {
-    match rng.u8(..20) {
+    match rng.u8(..24) {
+        20.. => Say::Calls(one(rng, &ASKED)),
         0..=9 => Say::Calls(one(rng, &CALLS)),
         10 => Say::CutCalls(&[("act", "{\"n\":")]),
         11 => Say::Cut("a part of it"),
@@ -171,6 +195,7 @@ fn scenario(rng: &mut fastrand::Rng) -> Scenario {
         held: rng.u8(..8) == 0,
         delegates,
         rest_ms: one(rng, &[0, 0, 60_000, 7_200_000]),
+        acts: one(rng, &ACTS),
         ends: &[],
     }
 }

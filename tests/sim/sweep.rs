@@ -1,5 +1,7 @@
 //! Runs of a scenario, undisturbed and with every disturbance of one kind.
 
+use std::collections::BTreeMap;
+
 use hermes_core::testing::Fault;
 use hermes_core::{EndReason, TurnResult};
 use hermes_store::{Role, StoredMessage};
@@ -118,10 +120,33 @@ pub(crate) async fn no_input_twice(world: &World, what: &str) {
     }
 }
 
-/// The process dies at its `at`-th wait.
-pub(crate) async fn killed_at(world: &World, at: u64, what: &str) {
+/// The process dies at its `at`-th wait; returns the phase that it was in.
+pub(crate) async fn killed_at(world: &World, at: u64, what: &str) -> &'static str {
     live(world.node("first", Fault::DiesBefore, NEVER), at).await;
+    let phase = phase(&world.trace.lock().unwrap());
     recover(world, "first", "second", what).await;
+    phase
+}
+
+/// The phase of a turn that a process was in which has told this: what was begun and not ended last.
+fn phase(told: &[String]) -> &'static str {
+    let kind = |line: &String| {
+        let kind = line.splitn(3, ": ").nth(2).unwrap_or_default();
+        Some(match kind.split([' ', '(']).next().unwrap_or_default() {
+            "TurnStarted" | "Recovered" | "SessionOpened" => "context: prompt, session, history, steers",
+            "RequestStarted" | "TextDelta" | "ReasoningDelta" | "TextRestarted" => "request: the model is asked",
+            "Retrying" => "retry: before another attempt",
+            "Redirected" => "redirect: before the request that follows",
+            "RoundRecorded" | "CallAnnounced" | "CallStarted" | "CallOutput" => "round: calls run",
+            "CallWaiting" | "CallJudged" => "question: a person is asked",
+            "CallFinished" | "Steered" => "between rounds: results are stored",
+            "CompressionStarted" => "compression: notes are made",
+            "Compressed" => "compression: before the next request",
+            "TurnEnded" => "between turns: the next input, or people",
+            _ => return None,
+        })
+    };
+    told.iter().rev().find_map(kind).unwrap_or("admission: before the first turn")
 }
 
 /// Its `at`-th write has this fault. A process that only saw a failure goes on until it ends.
@@ -174,16 +199,14 @@ pub(crate) async fn asleep_at(world: &World, at: u64, what: &str) -> bool {
     true
 }
 
-/// The process dies at every wait; returns how many there were.
-pub(crate) fn awaits(scenario: &Scenario) -> u64 {
+/// The process dies at every wait; counts them by the phase that it was in.
+pub(crate) fn awaits(scenario: &Scenario, phases: &mut BTreeMap<&'static str, u64>) {
     let polls = undisturbed(scenario).polls;
-    let mut points = 0;
     for at in (0..polls).step_by(stride(scenario)) {
-        points += 1;
         let what = format!("{}: killed at wait {at}", scenario.name);
-        simulate(&what, async { killed_at(&World::new(scenario).await, at, &what).await });
+        let phase = simulate(&what, async { killed_at(&World::new(scenario).await, at, &what).await });
+        *phases.entry(phase).or_default() += 1;
     }
-    points
 }
 
 /// How a write goes wrong.

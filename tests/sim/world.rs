@@ -9,9 +9,12 @@ use std::task::{Context, Poll};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hermes_core::testing::{CountedIds, Fault, FaultStore, owner, tool_host};
-use hermes_core::{Clock, DelegationSettings, Engine, EngineSettings, FixedPrompt, PromptMaterial, TurnResult};
+use hermes_core::{
+    Clock, DelegationSettings, Engine, EngineSettings, FixedPrompt, PromptMaterial, ToolHost, TurnResult,
+};
 use hermes_providers::{ChatRequest, ModelInfo, ScriptedModel};
 use hermes_store::memory::MemoryStore;
+use hermes_store::transfer::bundle::{BundlePart, BundleRow};
 use hermes_store::{
     AdmissionId, ClaimPolicy, ClaimRequest, ConversationId, Intent, LivenessProbe, NewAdmission, NewConversation,
     OwnerId, OwnerInfo, Receipt, Store, StoredMessage, TurnId,
@@ -20,9 +23,11 @@ use hermes_tools::{ReplaySafety, ToolRegistry};
 
 use crate::bound;
 use crate::family;
-use crate::model::{Failed, Hands, Meanwhile, Model, Script, Step, Summary, submission};
+use crate::model::{Failed, Hands, Meanwhile, Model, Say, Script, Step, Summary, submission};
 use crate::parts::{Known, SimTool, Watcher, shown};
 use crate::people;
+use crate::questions::{self, Asked, Crowded, SimPeople};
+use crate::rewinds::{self, Act, Said};
 
 /// Where virtual time begins, in milliseconds since the Unix epoch.
 const START_MS: i64 = 1_000_000_000_000;
@@ -36,6 +41,8 @@ const HOLD_MS: u64 = 300_000;
 const TOLD_MAX_LINES: usize = 60;
 /// How much of such a line is shown.
 const TOLD_MAX_BYTES: usize = 400;
+/// The tool with which a model asks a person.
+const CLARIFY: &str = "clarify";
 /// Children that work at once.
 const CHILDREN_MAX: usize = 3;
 
@@ -113,6 +120,8 @@ pub(crate) struct Scenario {
     pub(crate) delegates: u32,
     /// Time between the death of a process and the next one, in milliseconds.
     pub(crate) rest_ms: u64,
+    /// What a person wants of the end of the conversation, one after the other, when all inputs are over.
+    pub(crate) acts: &'static [Act],
     /// How each turn ends when nothing goes wrong, in order.
     pub(crate) ends: &'static [hermes_core::EndReason],
 }
@@ -122,6 +131,13 @@ impl Scenario {
     fn has_unknown(&self) -> bool {
         let loses = |step: &Step| matches!(step.meanwhile, Some(Meanwhile::Lose));
         self.script.iter().any(|(_, steps)| steps.iter().any(loses))
+    }
+
+    /// Whether a person is asked in it.
+    fn has_questions(&self) -> bool {
+        let is_question = |(tool, _): &(&str, &str)| ["ask", CLARIFY].contains(tool);
+        let asks = |step: &Step| matches!(step.say, Say::Calls(calls) if calls.iter().any(is_question));
+        self.script.iter().any(|(_, steps)| steps.iter().any(asks))
     }
 }
 
@@ -177,6 +193,10 @@ pub(crate) struct World {
     pub(crate) trace: Arc<Mutex<Vec<String>>>,
     /// What every row was when it was first seen.
     pub(crate) known: Known,
+    /// What people were asked.
+    pub(crate) asked: Asked,
+    /// What people wanted to be undone.
+    pub(crate) wishes: Said,
     /// How often a step has failed already.
     failed: Failed,
     /// Longest time that an answer takes, in milliseconds.
@@ -222,6 +242,8 @@ impl World {
             requests: Arc::default(),
             trace: Arc::default(),
             known: Arc::new(Mutex::new(BTreeMap::new())),
+            asked: Arc::default(),
+            wishes: Arc::default(),
             failed: Arc::default(),
             slow_ms: 0,
         };
@@ -291,6 +313,47 @@ impl World {
         shown(self.store.as_ref(), conversation).await
     }
 
+    /// Every row of a conversation, also those that nobody sees any more.
+    pub(crate) async fn everything(&self, conversation: &ConversationId) -> Vec<BundleRow> {
+        let (mut rows, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.store.export(conversation, cursor).await.unwrap();
+            rows.extend(page.parts.into_iter().filter_map(|part| match part {
+                BundlePart::Row(row) => Some(*row),
+                _ => None,
+            }));
+            cursor = page.next;
+            if cursor.is_none() {
+                return rows;
+            }
+        }
+    }
+
+    /// The tools of a node with these hands, and those who are asked about them.
+    fn tools(&self, hands: &Arc<Hands>) -> ToolHost {
+        let mut registry = ToolRegistry::new();
+        for (tool, replay) in [("act", self.scenario.replay), ("look", ReplaySafety::Pure)] {
+            registry.register(Arc::new(SimTool::new(tool, replay, self))).unwrap();
+        }
+        if self.scenario.has_questions() {
+            registry.register(Arc::new(SimTool::new("ask", self.scenario.replay, self))).unwrap();
+            let clarify = hermes_tools::builtin::all().into_iter().find(|tool| tool.spec().name == CLARIFY);
+            registry.register(clarify.unwrap()).unwrap();
+        }
+        let people = SimPeople {
+            node: hands.node.clone(),
+            asked: self.asked.clone(),
+            failed: self.failed.clone(),
+            faults: hands.faults.clone(),
+            clock: self.clock.clone(),
+        };
+        ToolHost {
+            policy: Arc::new(questions::policy(&self.asked)),
+            people: Arc::new(Crowded(Arc::new(people))),
+            ..tool_host(registry)
+        }
+    }
+
     /// A node with this fault in its store.
     pub(crate) fn node(&self, name: &str, fault: Fault, at: i64) -> Node {
         let name = format!("{}{name}", self.prefix);
@@ -305,10 +368,6 @@ impl World {
             trace: self.trace.clone(),
             roots: self.conversations.clone(),
         });
-        let mut registry = ToolRegistry::new();
-        for (tool, replay) in [("act", self.scenario.replay), ("look", ReplaySafety::Pure)] {
-            registry.register(Arc::new(SimTool::new(tool, replay, self))).unwrap();
-        }
         let mut settings = EngineSettings::default();
         (self.scenario.settings)(&mut settings);
         if self.scenario.delegates > 0 {
@@ -322,7 +381,7 @@ impl World {
         let watcher = Watcher::new(&name, self, settings.max_iterations);
         let shared: Arc<dyn Store> = store.clone();
         let mut builder = Engine::builder(shared, self.model(&name, &hands, "scripted"), self.clock.clone())
-            .tools(tool_host(registry))
+            .tools(self.tools(&hands))
             .prompt(Arc::new(FixedPrompt(PromptMaterial {
                 date: "2026-12-02".to_owned(),
                 ..PromptMaterial::default()
@@ -347,6 +406,8 @@ impl World {
             inputs: self.scenario.inputs,
             delegates: self.scenario.delegates > 0,
             decides: self.scenario.has_unknown(),
+            wishes: self.wishes.clone(),
+            acts: self.scenario.acts,
         }
     }
 
@@ -381,6 +442,9 @@ pub(crate) struct Node {
     delegates: bool,
     /// Somebody decides about what is unknown.
     decides: bool,
+    /// What people wanted to be undone.
+    wishes: Said,
+    acts: &'static [Act],
 }
 
 impl Drop for Node {
@@ -431,17 +495,24 @@ impl Node {
                 }
             });
         }
-        // What was sent meanwhile; a dead owner's work is free when its heartbeat has stopped.
+        self.come_to_rest().await;
+        while rewinds::next(&self.engine, self.clock.as_ref(), &self.wishes, &self.conversation, self.acts).await {
+            self.come_to_rest().await;
+        }
+        results
+    }
+
+    /// Works on what was sent meanwhile; a dead owner's work is free when its heartbeat has stopped.
+    async fn come_to_rest(&self) {
         loop {
             while !matches!(self.engine.drain(&self.conversation).await, Ok(None)) {}
             let store = self.engine.store();
             let is_empty = store.queue(&self.conversation).await.is_ok_and(|queue| queue.is_empty());
             if is_empty && (!self.delegates || family::open(store.as_ref(), &self.conversations).await.is_empty()) {
-                break;
+                return;
             }
             self.clock.sleep(10_000).await;
         }
-        results
     }
 
     /// What a client does: when its request fails, it sends it again.

@@ -61,6 +61,8 @@ struct Tally {
     runs: u64,
     failures: u64,
     seed: Option<u64>,
+    /// Waits at which a process was killed, by the phase that it was in.
+    waits: Vec<(String, u64)>,
 }
 
 impl Tally {
@@ -77,15 +79,21 @@ impl Tally {
         match (first.parse::<u64>(), second) {
             (Ok(count), "points") => self.points += count,
             (Ok(count), "runs") => self.runs += count,
+            (Ok(count), "waits") => {
+                let phase = told.split_once(": ").map_or(told, |(_, phase)| phase);
+                self.waits.push((phase.to_owned(), count));
+            }
             (Err(_), seed) if first == "seed" => self.seed = self.seed.or(seed.parse().ok()),
             _ => {}
         }
     }
 
     fn told(&self) -> String {
-        let Self { points, runs, failures, seed } = self;
+        let Self { points, runs, failures, seed, waits } = self;
+        let table: String = waits.iter().map(|(phase, count)| format!("{count:>9}  {phase}\n")).collect();
+        let table = if table.is_empty() { table } else { format!("    waits  phase\n{table}") };
         let seed = seed.map_or_else(String::new, |seed| format!("; the first seed that failed is {seed}"));
-        format!("{} runs, {points} of them with a crash point; {failures} tests failed{seed}", runs + points)
+        format!("{table}{} runs, {points} of them with a crash point; {failures} tests failed{seed}", runs + points)
     }
 }
 
@@ -127,6 +135,7 @@ mod tests {
             "test a ... sim: 5 points: asleep",
             "sim: 4 runs: twice",
             "sim: 99 steps: of some",
+            "sim: 3 waits: request: the model is asked",
             "sim: seed 31 failed",
             "sim: seed 40 failed",
             "test a ... FAILED",
@@ -134,8 +143,9 @@ mod tests {
         ] {
             tally.hear(line);
         }
-        assert_eq!(tally, Tally { points: 12, runs: 4, failures: 1, seed: Some(31) });
-        let told = "16 runs, 12 of them with a crash point; 1 tests failed; the first seed that failed is 31";
+        let waits = vec![("request: the model is asked".to_owned(), 3)];
+        assert_eq!(tally, Tally { points: 12, runs: 4, failures: 1, seed: Some(31), waits });
+        let told = "    waits  phase\n        3  request: the model is asked\n16 runs, 12 of them with a crash point; 1 tests failed; the first seed that failed is 31";
         assert_eq!(tally.told(), told);
     }
 }

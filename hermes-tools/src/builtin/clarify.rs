@@ -78,6 +78,8 @@ impl Tool for Clarify {
         };
         (cx.progress)(CallProgress::Waiting { what: "an answer".to_owned() });
         let answers = tokio::select! {
+            // What the user said is not thrown away because of a stop in the same moment.
+            biased;
             answers = cx.clarifier.clarify(questions.clone()) => answers,
             () = cx.cancel.cancelled() => {
                 return CallReport::new(CallOutcome::Interrupted, error_json("stopped before the user answered"));
