@@ -92,7 +92,7 @@ fn i20_histories_that_outgrow_their_window_are_shortened_more_than_once() {
 }
 
 /// Phases of a turn in which processes are killed (`sweep::phase`).
-const PHASES: usize = 11;
+const PHASES: usize = 9;
 
 #[test]
 fn i01_i06_i13_i14_i16_a_crash_at_every_wait_loses_nothing_and_repeats_nothing() {
