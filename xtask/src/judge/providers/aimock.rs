@@ -30,23 +30,27 @@ const WIRES: [Wire; 5] = [CHAT, RESPONSES, MESSAGES, GEMINI, CONVERSE];
 
 /// What it does otherwise than the makers.
 const KNOWN: &[Known] = &[
-    Known {
-        wire: RESPONSES,
-        stream: None,
-        asked: None,
-        field: "proof",
-        why: "makes encrypted content of its own, whatever the fixture says",
-    },
-    Known {
-        wire: RESPONSES,
-        stream: None,
-        asked: Some("Write a long story."),
-        field: "finish",
-        why: "says `incomplete` without `incomplete_details`, which OpenAI documents for it",
-    },
-    Known { wire: GEMINI, stream: None, asked: None, field: "proof", why: "has no thought signatures" },
-    Known { wire: CONVERSE, stream: None, asked: None, field: "proof", why: "has no signatures of reasoning" },
+    known(RESPONSES, None, "proof", "makes encrypted content of its own, whatever the fixture says"),
+    known(
+        RESPONSES,
+        Some("Write a long story."),
+        "finish",
+        "says `incomplete` without `incomplete_details`, which OpenAI documents for it",
+    ),
+    known(
+        RESPONSES,
+        Some("Say what is withheld."),
+        "answer",
+        "sends a failed response without an error where OpenAI documents an incomplete one",
+    ),
+    known(GEMINI, None, "proof", "has no thought signatures"),
+    known(CONVERSE, None, "proof", "has no signatures of reasoning"),
 ];
+
+/// As a stream and whole.
+const fn known(wire: Wire, asked: Option<&'static str>, field: &'static str, why: &'static str) -> Known {
+    Known { wire, stream: None, asked, field, why }
+}
 
 pub(super) fn run() -> Result<()> {
     let place = place("aimock")?;

@@ -61,7 +61,6 @@ const KNOWN: &[Known] = &[
     known(MESSAGES, None, Some(LIMITED), "wait", "passes no `retry-after` on"),
     known(GEMINI, None, Some(LIMITED), "wait", "passes no `retry-after` on"),
     known(CHAT, Some(true), Some(BROKEN), "class", "makes a 500 of an error inside a stream"),
-    known(CHAT, Some(true), Some(BROKEN), "text before the error", "keeps the text before an error to itself"),
     known(RESPONSES, None, None, "proof", "made of chat completions, which have no proof of reasoning"),
     known(RESPONSES, Some(true), Some(BROKEN), "class", "makes a 500 of an error inside a stream"),
     known(MESSAGES, None, None, "reasoning tokens", "counts no thinking in messages"),
@@ -85,7 +84,6 @@ const KNOWN: &[Known] = &[
     known(GEMINI, None, Some(WRONG_KEY), "class", "makes a 500 of it"),
     known(GEMINI, None, Some(WRONG_REQUEST), "class", "makes a 500 of it"),
     known(GEMINI, None, Some(BROKEN), "class", "makes a 500 of it"),
-    known(GEMINI, Some(true), Some(BROKEN), "text before the error", "keeps the text before an error to itself"),
 ];
 
 pub(super) fn run() -> Result<()> {

@@ -146,7 +146,7 @@ fn conversation(talk: &Talk, address: &str, key: &str) -> Value {
         "max_output_tokens": OUTPUT_MAX_TOKENS,
         "caches": talk.caches,
     });
-    if talk.wire == CONVERSE {
+    if talk.wire.mode == CONVERSE.mode {
         let keys = json!({"access_key_id": "AKTEST", "secret_access_key": "secret", "region": "eu-west-1"});
         conversation["aws"] = keys;
     } else {
