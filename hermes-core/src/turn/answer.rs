@@ -40,7 +40,6 @@ impl Turn<'_> {
     }
 
     fn facts(&self, completion: &Completion, shown_before: bool) -> Facts {
-        let info = self.model.info();
         let usage = completion.usage.unwrap_or_default();
         let used = usage.input_total().zip(usage.output).map(|(input, output)| input.saturating_add(output));
         Facts {
@@ -52,7 +51,7 @@ impl Turn<'_> {
             more_room: self.raised_cap().is_some(),
             // What nobody has measured is tried.
             window_has_room: used
-                .zip(info.context_window)
+                .zip(self.engine.room_of(self.model.as_ref()))
                 .is_none_or(|(used, window)| used.saturating_add(CONTINUATION_ROOM_MIN_TOKENS) <= window),
         }
     }

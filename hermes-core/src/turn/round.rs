@@ -222,7 +222,7 @@ impl Turn<'_> {
             let batch = BatchContext {
                 tool: tools.context.clone(),
                 policy: self.engine.tools.policy.clone(),
-                context_window: self.model.info().context_window,
+                context_window: self.window(),
             };
             // A failed write is in the journal's hands; the executor has stopped either way.
             let _halted =
