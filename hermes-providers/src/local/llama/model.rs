@@ -81,7 +81,7 @@ impl LlamaModel {
     fn unready(&self, unready: &Unready) -> ProviderError {
         let class = if unready.has_run { ErrorClass::ServerError } else { ErrorClass::Configuration };
         let mut told = self.error(class, &unready.error);
-        told.retry_after_ms = unready.rest.map(|rest| millis_up(rest)).filter(|_| unready.has_run);
+        told.retry_after_ms = unready.rest.map(millis_up).filter(|_| unready.has_run);
         told
     }
 }
