@@ -223,6 +223,7 @@ impl Turn<'_> {
                 tool: tools.context.clone(),
                 policy: self.engine.tools.policy.clone(),
                 context_window: self.window(),
+                begin_nothing: self.stop.soft().clone(),
             };
             // A failed write is in the journal's hands; the executor has stopped either way.
             let _halted =
