@@ -18,11 +18,15 @@ mod chat;
 mod classify;
 pub mod credential;
 mod error;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod fake;
 #[cfg(feature = "http")]
 pub mod http;
 mod json;
 #[cfg(feature = "http")]
 mod local;
+#[cfg(all(feature = "http", feature = "test-util"))]
+mod loopback;
 pub mod mode;
 mod percent;
 mod practice;
