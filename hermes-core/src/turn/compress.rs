@@ -319,7 +319,7 @@ impl Shortener<'_> {
         let tools = store.prompt(&tip.tools).await?;
         let has_tools = !matches!(tools.bytes().as_ref(), b"" | b"[]");
         let (prompt, notes) =
-            super::context::prompt_of(self.engine, self.model.info(), has_tools, tip.cwd.as_deref()).await;
+            super::context::prompt_of(self.engine, self.model.as_ref(), has_tools, tip.cwd.as_deref()).await;
         for text in notes {
             self.emit(EventKind::Notice { text });
         }
