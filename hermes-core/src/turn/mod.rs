@@ -21,6 +21,7 @@ pub(crate) mod recover;
 mod redirect;
 mod request;
 mod round;
+mod window;
 
 pub use manual::Shortened;
 
@@ -185,6 +186,8 @@ pub(crate) struct Turn<'e> {
     pub anchor: Option<crate::tokens::Anchor>,
     /// How often this turn has tried to shorten its history.
     pub compressions: u32,
+    /// The window of this route's model could not be grown; this turn does not try again.
+    pub window_stays: bool,
     pub api_calls: u64,
     pub budget: Budget,
     pub begun_ms: i64,
