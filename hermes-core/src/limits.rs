@@ -147,6 +147,8 @@ pub const CONTEXT_FILES_WINDOW_PERCENT: u64 = 6;
 pub const CHARS_PER_TOKEN: u64 = 4;
 /// Most headings that the note about a cut context file names.
 pub const CONTEXT_CUT_HEADINGS_MAX: usize = 15;
+/// Characters of one such heading.
+pub const CONTEXT_CUT_HEADING_MAX_CHARS: usize = 80;
 /// Time for reading one context file (mechanism document, 2.3).
 pub const CONTEXT_FILE_READ_TIMEOUT_MS: u64 = 5_000;
 /// Longest input of a user in bytes.
@@ -200,6 +202,12 @@ pub const FOCUS_MAX_BYTES: usize = 4_096;
 /// Window that is assumed for a model of which none is known, when a person asks for a compression: the smallest one
 /// that hosted models have nowadays.
 pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
+/// Longest wait for a model's window to grow: for answers under way, for its server to end and to load the model anew, and
+/// once more with the old window where the larger one does not fit. Twenty minutes; ours.
+pub const WINDOW_GROWTH_MAX_MS: u64 = 1_200_000;
+/// How much room there shall be in a window that is grown, in parts of what is needed: below half of a window no threshold
+/// lies.
+pub const WINDOW_GROWTH_PARTS: u64 = 2;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 

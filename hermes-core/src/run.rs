@@ -220,6 +220,7 @@ impl Engine {
             call_ids: std::collections::HashSet::new(),
             anchor: None,
             compressions: 0,
+            window_stays: false,
             api_calls: 0,
             budget: Budget::new(max_iterations, settings.budget_warning_ratio),
             begun_ms,

@@ -1,6 +1,7 @@
 //! The fallback phase: another model stands in for one that gives no answer.
 //!
-//! The request phase returns a [`Rebuild`] instead of an answer. It is the only value that leads back to preflight, with
+//! The request phase returns a [`Rebuild`] instead of an answer, and the normalise phase makes one of an answer that is
+//! empty or withheld again and again. It is the only value that leads to another route and back to preflight, with
 //! everything that belonged to the old route put away: its limits, its word on the size of the history, its output cap.
 //! The messages are encoded anew from the canonical history, so that nothing private of one provider reaches another
 //! (I21). The session's prompt and tools are the same bytes.
@@ -69,13 +70,14 @@ impl Turn<'_> {
 
     /// The same, if the next route has room for a history that this one has refused as too long.
     pub(crate) fn rebuild_with_room(&mut self, error: &ProviderError) -> Option<Rebuild> {
-        let window = self.engine.window_of(self.model.info())?;
+        let window = self.engine.window_of(self.model.as_ref())?;
         let next = self.engine.routes().next(self.route, self.engine.clock.now_ms())?;
-        let larger = self.engine.window_of(self.engine.model_at(next).info()).is_some_and(|room| room > window);
+        let larger = self.engine.room_of(self.engine.model_at(next).as_ref()).is_some_and(|room| room > window);
         if larger { self.rebuild_for(error) } else { None }
     }
 
-    fn rebuild(&mut self, rebuild: Rebuild) {
+    /// Takes the route, with everything that belonged to the old one put away.
+    pub(crate) fn rebuild(&mut self, rebuild: Rebuild) {
         let Rebuild { route, why } = rebuild;
         let was = self.model_name();
         self.route = route;
@@ -88,6 +90,7 @@ impl Turn<'_> {
         self.times_raised = 0;
         self.anchor = None;
         self.compressions = 0;
+        self.window_stays = false;
         self.emit(EventKind::Notice {
             text: format!("{was} gives no answer ({why}); {} stands in", self.model_name()),
         });

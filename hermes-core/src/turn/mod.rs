@@ -21,6 +21,7 @@ pub(crate) mod recover;
 mod redirect;
 mod request;
 mod round;
+mod window;
 
 pub use manual::Shortened;
 
@@ -149,8 +150,6 @@ pub(crate) struct TurnTools {
     pub context: ToolContext,
     /// Who judges its calls before a person does.
     pub judge: Option<Arc<ApprovalJudge>>,
-    /// This process has not run the tools in this conversation before.
-    pub is_new: bool,
 }
 
 /// One turn at work.
@@ -187,6 +186,8 @@ pub(crate) struct Turn<'e> {
     pub anchor: Option<crate::tokens::Anchor>,
     /// How often this turn has tried to shorten its history.
     pub compressions: u32,
+    /// The window of this route's model could not be grown; this turn does not try again.
+    pub window_stays: bool,
     pub api_calls: u64,
     pub budget: Budget,
     pub begun_ms: i64,
