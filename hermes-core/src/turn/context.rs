@@ -31,7 +31,7 @@ use crate::watchdog::Sign;
 impl Turn<'_> {
     /// Opens or reopens the session, writes the user's row, deals with calls that a crash left open, and loads the
     /// history.
-    pub(crate) async fn open_context(&mut self, open: Option<OpenTurn>) -> Result<(), Ending> {
+    pub(crate) async fn open_context(&mut self, open: Option<Box<OpenTurn>>) -> Result<(), Ending> {
         let conversation = self.fence.conversation().clone();
         let summary = self.store(self.engine.store.conversation(&conversation).await)?;
         let session = match &summary.tip {
@@ -70,7 +70,7 @@ impl Turn<'_> {
         }
         if let Some(open) = open {
             // Boxed: it is rare, and every turn would carry its size.
-            Box::pin(self.recover_calls(open)).await?;
+            Box::pin(self.recover_calls(*open)).await?;
         }
         let rows = self.rows_in_view().await?;
         if resumed {
