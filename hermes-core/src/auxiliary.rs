@@ -219,7 +219,7 @@ impl Desk<'_> {
 
     /// The smallest window of the models that may be asked: a request must fit into it, whoever answers.
     pub(crate) fn window(&self) -> Option<u64> {
-        self.routes().iter().filter_map(|(_, model)| self.engine.window_of(model.info())).min()
+        self.routes().iter().filter_map(|(_, model)| self.engine.window_of(model.as_ref())).min()
     }
 
     /// One whole answer, and what was used on the way to it.
@@ -237,7 +237,7 @@ impl Desk<'_> {
                 Err(error) => failure = error,
             }
             if let Some(tokens) = failure.context_limit {
-                self.engine.windows.learn(model.info(), tokens).await;
+                self.engine.learn_window(model.as_ref(), tokens).await;
             }
             if self.stopped.is_cancelled() {
                 break;

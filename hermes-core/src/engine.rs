@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hermes_providers::{ChatModel, ModelInfo};
+use hermes_providers::ChatModel;
 use hermes_store::limits::HEARTBEAT_MS;
 use hermes_store::{
     AdmissionId, AdmitOutcome, ClaimPolicy, ConversationId, IdKind, IdSource, Intent, NewAdmission, NewConversation,
@@ -389,8 +389,20 @@ impl Inner {
     }
 
     /// A model's window in tokens, when it is known.
-    pub(crate) fn window_of(&self, model: &ModelInfo) -> Option<u64> {
-        self.windows.of(model)
+    pub(crate) fn window_of(&self, model: &dyn ChatModel) -> Option<u64> {
+        model.own_window().map(|own| own.tokens).or_else(|| self.windows.of(model.info()))
+    }
+
+    /// The window that a model may come to have.
+    pub(crate) fn room_of(&self, model: &dyn ChatModel) -> Option<u64> {
+        model.own_window().map(|own| own.max).or_else(|| self.windows.of(model.info()))
+    }
+
+    /// Remembers what a provider said of a window. A model that this program runs itself knows its own.
+    pub(crate) async fn learn_window(&self, model: &dyn ChatModel, tokens: u64) {
+        if model.own_window().is_none() {
+            self.windows.learn(model.info(), tokens).await;
+        }
     }
 
     /// Whether others see this owner as alive until its next beat. While it has nothing to do it does not beat.

@@ -179,6 +179,23 @@ pub enum EventKind {
         /// What the model is told, cut.
         preview: String,
     },
+    /// The model's window is being grown, so that the history need not be shortened. Its server starts anew, which takes as
+    /// long as loading the model does.
+    WindowGrowing {
+        /// Size of the next request in tokens.
+        tokens: u64,
+        /// The window in tokens.
+        window: u64,
+    },
+    /// The model has a larger window.
+    WindowGrown {
+        /// Provider and model.
+        model: String,
+        /// The window before, in tokens.
+        before: u64,
+        /// The window now, in tokens.
+        after: u64,
+    },
     /// The history is being shortened.
     CompressionStarted {
         /// Size of the next request in tokens.

@@ -202,6 +202,12 @@ pub const FOCUS_MAX_BYTES: usize = 4_096;
 /// Window that is assumed for a model of which none is known, when a person asks for a compression: the smallest one
 /// that hosted models have nowadays.
 pub const UNKNOWN_WINDOW_TOKENS: u64 = 131_072;
+/// Longest wait for a model's window to grow: for answers under way, for its server to end and to load the model anew, and
+/// once more with the old window where the larger one does not fit. Twenty minutes; ours.
+pub const WINDOW_GROWTH_MAX_MS: u64 = 1_200_000;
+/// How much room there shall be in a window that is grown, in parts of what is needed: below half of a window no threshold
+/// lies.
+pub const WINDOW_GROWTH_PARTS: u64 = 2;
 /// Windows of models that one engine remembers from what providers said.
 pub const KNOWN_WINDOWS_MAX: usize = 256;
 

@@ -23,6 +23,8 @@ pub struct Metrics {
     pub calls: u64,
     /// Histories that were shortened.
     pub compressions: u64,
+    /// Windows that were grown in place of that.
+    pub windows_grown: u64,
     /// Requests that did not begin with the one before them, without a change of the history that explains it (I18). More
     /// than 0 is a defect of this program, or of a [`ContextEngine`](crate::ContextEngine).
     pub prefix_broken: u64,
@@ -49,6 +51,7 @@ pub(crate) struct Counters {
     retries: AtomicU64,
     calls: AtomicU64,
     compressions: AtomicU64,
+    windows_grown: AtomicU64,
     prefix_broken: AtomicU64,
     events: AtomicU64,
 }
@@ -63,6 +66,7 @@ impl Counters {
             EventKind::Retrying { .. } => &self.retries,
             EventKind::CallFinished { .. } => &self.calls,
             EventKind::Compressed { .. } => &self.compressions,
+            EventKind::WindowGrown { .. } => &self.windows_grown,
             EventKind::PrefixBroken { .. } => &self.prefix_broken,
             _ => return,
         };
@@ -78,6 +82,7 @@ impl Counters {
             retries: of(&self.retries),
             calls: of(&self.calls),
             compressions: of(&self.compressions),
+            windows_grown: of(&self.windows_grown),
             prefix_broken: of(&self.prefix_broken),
             events: of(&self.events),
             events_dropped,

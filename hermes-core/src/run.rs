@@ -39,8 +39,9 @@ pub(crate) enum Progress {
 }
 
 /// Runs a turn, boxed: its future is large, and everything that waits for it would carry its size. The turn stands in it
-/// once; a future that takes its turn as an argument holds it twice.
-fn run(mut turn: Turn<'_>, open: Option<OpenTurn>) -> BoxFuture<'_, TurnResult> {
+/// once; a future that takes its turn as an argument holds it twice. What an earlier owner left is boxed for the same
+/// reason: each of the five futures between here and its use would carry its kilobyte to the end of the turn.
+fn run(mut turn: Turn<'_>, open: Option<Box<OpenTurn>>) -> BoxFuture<'_, TurnResult> {
     Box::pin(async move { turn.run(open).await })
 }
 
@@ -137,7 +138,7 @@ impl Engine {
                 let result = run(self.turn(fence, turn, *admission, signal), None).await;
                 Progress::Ended(Box::new(result))
             }
-            ClaimOutcome::Recover { fence, open } => Box::pin(self.recover(fence, *open, signal)).await?,
+            ClaimOutcome::Recover { fence, open } => Box::pin(self.recover(fence, open, signal)).await?,
             ClaimOutcome::Leased { fence } => {
                 inner.store.release(&fence).await?;
                 Progress::Idle
@@ -151,7 +152,7 @@ impl Engine {
         Ok(progress)
     }
 
-    async fn recover(&self, fence: Fence, open: OpenTurn, signal: StopSignal) -> Result<Progress, EngineError> {
+    async fn recover(&self, fence: Fence, open: Box<OpenTurn>, signal: StopSignal) -> Result<Progress, EngineError> {
         let inner = self.inner();
         let plan = recover::plan(&open, inner.clock.now_ms());
         self.note(fence.conversation(), EventKind::Recovered { what: recover::describe(plan, &open) });
@@ -219,6 +220,7 @@ impl Engine {
             call_ids: std::collections::HashSet::new(),
             anchor: None,
             compressions: 0,
+            window_stays: false,
             api_calls: 0,
             budget: Budget::new(max_iterations, settings.budget_warning_ratio),
             begun_ms,

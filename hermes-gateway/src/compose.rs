@@ -13,8 +13,8 @@ use hermes_core::{
 use hermes_providers::aws::AwsCredentials;
 use hermes_providers::catalogue::{Catalogue, Modality, Source};
 use hermes_providers::{
-    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, Network, PRACTICE, PracticeModel, Profiles, Timeouts,
-    Transport, probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, LlamaModel, Network, PRACTICE, PracticeModel, Profiles,
+    Timeouts, Transport, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -40,6 +40,7 @@ use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
+use crate::llama::{self, Llama};
 use crate::model::{self, Choice, Known, ModelFlags};
 use crate::pools::Pools;
 use crate::prompt_source::FilePrompt;
@@ -127,6 +128,8 @@ pub(crate) struct Parts {
     catalogue: OnceCell<Catalogue>,
     /// The way to all servers, shared by all models.
     transport: Transport,
+    /// The server that this program runs itself.
+    llama: Llama,
 }
 
 /// Something in the configuration that cannot work.
@@ -194,6 +197,7 @@ impl Parts {
             pools: Pools::default(),
             catalogue: OnceCell::new(),
             transport,
+            llama: Llama::default(),
         };
         Ok((parts, hub))
     }
@@ -482,8 +486,20 @@ impl Parts {
             let usual = if local { Timeouts::local() } else { Timeouts::hosted() };
             config.timeouts = Some(config.timeouts.unwrap_or(usual).at_least(patience));
         }
+        if config.profile.managed {
+            return self.managed_model(config);
+        }
         let model = HttpChatModel::new(config).map_err(|error| wrong(error.code(), error.message))?;
         Ok(Arc::new(model))
+    }
+
+    /// A model of the server that this program runs; whoever asks for one shares the process.
+    fn managed_model(&self, config: HttpModelConfig) -> Result<Arc<dyn ChatModel>, RpcError> {
+        let runtime = self.llama.of(&self.scope, &self.config, self.keys.env())?;
+        match llama::model_name(&self.config) {
+            Some(name) if name == config.model => Ok(Arc::new(LlamaModel::new(runtime, config))),
+            _ => Err(llama::no_such_model(&self.config, &config.model)),
+        }
     }
 
     /// The clocks of a provider, where the configuration sets them.
@@ -552,7 +568,7 @@ impl Parts {
             None => Vec::new(),
         };
         let (provider, model, base_url, reason, key_source) = match &self.choice {
-            Ok(c) => (c.provider.clone(), c.model.clone(), c.base_url.clone(), c.reason.clone(), c.key_source.clone()),
+            Ok(c) => (c.provider.clone(), c.model.clone(), self.address(c), c.reason.clone(), c.key_source.clone()),
             Err(error) => (String::new(), String::new(), String::new(), error.message.clone(), String::new()),
         };
         let mut providers: Vec<ProviderStatus> = self
@@ -562,7 +578,8 @@ impl Parts {
                 id: profile.id.clone(),
                 name: profile.name.clone(),
                 env_keys: profile.env_keys.clone(),
-                ready: local.iter().any(|server| server.provider == profile.id)
+                ready: (profile.managed && llama::lack(&self.scope, &self.config, self.keys.env()).is_none())
+                    || local.iter().any(|server| server.provider == profile.id)
                     || self.keys.has_login(&profile.id)
                     || profile.env_keys.iter().any(|name| matches!(self.keys.key(name), Lookup::Found { .. })),
             })
@@ -575,15 +592,28 @@ impl Parts {
         });
         let fallbacks = self.fallbacks().into_iter().map(|(_, choice)| match choice {
             Ok(choice) => FallbackStatus {
+                base_url: self.address(&choice),
                 provider: choice.provider,
                 model: choice.model,
-                base_url: choice.base_url,
                 key_source: choice.key_source,
                 problem: None,
             },
             Err(error) => FallbackStatus { problem: Some(error), ..FallbackStatus::default() },
         });
         ModelStatusResponse { provider, model, base_url, reason, key_source, fallbacks: fallbacks.collect(), providers }
+    }
+
+    /// Where requests of a model go, for people.
+    fn address(&self, choice: &Choice) -> String {
+        match self.is_managed(choice) {
+            true => "this computer, by a server that is started with the first request".to_owned(),
+            false => choice.base_url.clone(),
+        }
+    }
+
+    /// Whether this program runs the model's server itself.
+    pub(crate) fn is_managed(&self, choice: &Choice) -> bool {
+        self.profiles.get(&choice.profile).is_some_and(|profile| profile.managed)
     }
 
     pub(crate) fn tools_list(&self) -> Vec<ToolStatus> {
@@ -608,6 +638,8 @@ impl Parts {
         let store = self.store().await.map(|_| ());
         let (choice, cwd) = (&self.choice, self.working_directory());
         let mut checks = doctor::checks(&self.scope, &self.config, (choice, &self.fallbacks()), &store, &cwd);
+        let is_chosen = choice.as_ref().is_ok_and(|choice| self.is_managed(choice));
+        checks.extend(llama::check(&self.scope, &self.config, self.keys.env(), is_chosen));
         if let Some(file) = self.store_file() {
             let look = tokio::task::spawn_blocking(move || hermes_store::sqlite::leftovers(&file));
             checks.extend(leftovers::checks(&look.await.unwrap_or_default(), HostClock::new().now_ms()));
@@ -621,6 +653,7 @@ impl Parts {
         if let Some(engine) = self.engine.get() {
             engine.shutdown().await;
         }
+        self.llama.close().await;
         self.pools.close().await;
         if let Some(store) = self.store.get() {
             store.close().await;

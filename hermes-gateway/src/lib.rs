@@ -19,6 +19,7 @@ mod housekeeping;
 mod hub;
 mod indexer;
 mod leftovers;
+mod llama;
 mod model;
 mod models;
 mod pools;

@@ -1,13 +1,14 @@
-//! Which model: flag, then configuration, then a key in the environment, then a local server that answers, then the
-//! built-in practice model. A pure decision over what is known; the reason is part of the answer.
+//! Which model: flag, then configuration, then a key in the environment, then a model file that this program shall run, then
+//! a local server that answers, then the built-in practice model. A pure decision over what is known; the reason is part of the answer.
 
 use hermes_providers::credential::SeededKey;
-use hermes_providers::{ApiMode, CUSTOM, KeyRule, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
+use hermes_providers::{ApiMode, CUSTOM, KeyRule, LLAMA_SERVER, LocalPorts, LocalServer, PRACTICE, Profile, Profiles};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::compose::wrong;
 use crate::config::{Config, Env, FallbackConfig, Keys, ProviderConfig, TaskModel};
 use crate::fallback;
+use crate::llama;
 use crate::protocol::RpcError;
 
 /// What was asked for on the command line.
@@ -120,6 +121,9 @@ pub(crate) fn choose(
         return facts.explicit(known, "config.yaml names its base_url", local);
     }
     if let Some(choice) = facts.by_key()? {
+        return Ok(Some(choice));
+    }
+    if let Some(choice) = facts.by_model_file()? {
         return Ok(Some(choice));
     }
     let Some(servers) = local else { return Ok(None) };
@@ -248,6 +252,9 @@ impl Facts<'_> {
         let of_model = self.flags.provider.is_none()
             || self.config.model.provider.as_deref().is_some_and(|own| own == name || self.same(own, profile));
         let base_url = self.base_url(profile, entry, of_model);
+        if profile.managed {
+            return self.managed(profile, by, base_url.as_deref(), of_model).map(Some);
+        }
         if base_url.is_none() && profile.local {
             let Some(servers) = local else { return Ok(None) };
             if let Some(choice) = self.by_server(servers, Some(profile)) {
@@ -291,6 +298,47 @@ impl Facts<'_> {
             reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
             context_window: self.config.model.context_length.filter(|_| of_model),
         }))
+    }
+
+    /// A model that this program runs itself: the one of the file, by whichever of its names it was asked for.
+    fn managed(&self, profile: &Profile, by: &str, base_url: Option<&str>, of_model: bool) -> Result<Choice, RpcError> {
+        if let Some(base_url) = base_url {
+            return Err(wrong(
+                "HM0215",
+                format!(
+                    "provider {:?} is started by this program and has no address: take base_url ({base_url}) out, or name the                      provider `llamacpp`, which is for a server that runs already",
+                    profile.id
+                ),
+            ));
+        }
+        let model = llama::model_name(self.config).ok_or_else(|| llama::no_model_file(self.config))?;
+        let asked = self.flags.model.as_ref().or(self.config.model.default.as_ref().filter(|_| of_model));
+        if let Some(asked) = asked.filter(|asked| !llama::is_model(self.config, asked)) {
+            return Err(llama::no_such_model(self.config, asked));
+        }
+        let (key, pool, key_source) = self.find_key(&profile.id, profile, None, of_model)?;
+        Ok(Choice {
+            provider: profile.id.clone(),
+            profile: profile.id.clone(),
+            model,
+            base_url: String::new(),
+            key,
+            pool,
+            key_source,
+            api_mode: None,
+            reason: if by.contains(' ') { by.to_owned() } else { format!("{by} names the provider") },
+            context_window: Some(self.config.llama_server.context_length),
+        })
+    }
+
+    /// A model file decides, unless another model is wanted.
+    fn by_model_file(&self) -> Result<Option<Choice>, RpcError> {
+        let Some(profile) = self.profiles.get(LLAMA_SERVER).filter(|profile| profile.managed) else { return Ok(None) };
+        let wanted = self.wanted_model().is_none_or(|model| llama::is_model(self.config, model));
+        if self.config.llama_server.model_file.is_none() || !wanted {
+            return Ok(None);
+        }
+        self.managed(profile, "llama_server.model_file is set", None, true).map(Some)
     }
 
     fn same(&self, name: &str, profile: &Profile) -> bool {
@@ -545,6 +593,27 @@ mod tests {
         assert_eq!(of(Some("http://b:1/v1"), None, Some("${OWN}")), "http://b:1/v1 m sk-9f8a7b6c5d");
         assert_eq!(of(None, Some("small"), Some("${OWN}")), "http://a:1/v1 small sk-9f8a7b6c5d");
         assert_eq!(of(None, None, Some("own")), "http://a:1/v1 m own");
+    }
+
+    #[test]
+    fn a_model_file_is_run_when_it_is_named_or_nothing_else_decides() {
+        let file = "llama_server: {model_file: /models/small-q4.gguf}";
+        let run_it = "llama-server/small-q4  ";
+        let server = ollama();
+        for (yaml, flags, keys, want) in [
+            (file, (None, None), &[][..], run_it),
+            (file, (None, Some("llama-server")), &[], run_it),
+            (file, (Some("small-q4"), None), &[], run_it),
+            (file, (Some("small-q4.gguf"), Some("llama-server")), &[], run_it),
+            (file, (Some("other"), Some("llama-server")), &[], "HM0210"),
+            (file, (None, Some("ollama")), &[], "ollama/small http://127.0.0.1:11434/v1 "),
+            ("", (None, Some("llama-server")), &[], "HM0215"),
+            ("model: {provider: llama-server, base_url: 'http://127.0.0.1:1/v1'}", (None, None), &[], "HM0215"),
+        ] {
+            assert_eq!(run(yaml, flags, keys, Some(&server)), want, "{yaml} {flags:?}");
+        }
+        assert!(run(file, (None, None), &["OPENAI_API_KEY"], None).starts_with("openai/"), "a key goes first");
+        assert_eq!(run(file, (Some("small"), None), &[], Some(&server)), "ollama/small http://127.0.0.1:11434/v1 ");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn described(parts: &Parts, catalogue: &Catalogue, choice: &Choice) -
     // A server that was found by looking for one told its window when it was found.
     let (config, ..) = parts.known();
     if let Some(window) = known.context_window.as_mut().filter(|_| choice.context_window != config.model.context_length)
-        && parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local)
+        && parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local && !profile.managed)
     {
         window.source = Source::Provider;
     }
@@ -53,9 +53,10 @@ pub(crate) fn described(parts: &Parts, catalogue: &Catalogue, choice: &Choice) -
 /// Everything that is known before a turn: the lists that are kept, and what a local server that is used says of its model.
 pub(crate) async fn gather(parts: &Parts) -> Catalogue {
     let catalogue = with_all_cached(parts).await;
-    let local = |choice: &&Choice| parts.profiles().get(&choice.profile).is_some_and(|profile| profile.local);
+    // What this program runs itself tells its window when it runs.
+    let local = |choice: &&Choice| !parts.is_managed(choice) && is_local(parts, &choice.profile, &choice.base_url);
     let Some(choice) = parts.choice().as_ref().ok().filter(local) else { return catalogue };
-    match describe_local(&choice.profile, &choice.base_url, &choice.model).await {
+    match describe_local(&choice.profile, &choice.base_url, &choice.model, choice.key.as_ref()).await {
         None => catalogue,
         Some(told) => {
             let facts = told.facts();
@@ -158,7 +159,7 @@ async fn refresh(parts: &Parts, params: ModelRefreshParams) -> Result<ModelRefre
 
 /// Where the list of a provider is asked for; `None` for one that has no network.
 fn place_of(parts: &Parts, choice: &Choice) -> Option<ListPlace> {
-    let profile = parts.profiles().get(&choice.profile)?.clone();
+    let profile = parts.profiles().get(&choice.profile).filter(|profile| !profile.managed)?.clone();
     Some(ListPlace {
         profile,
         base_url: (!choice.base_url.is_empty()).then(|| choice.base_url.clone()),

@@ -9,6 +9,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::compose::{Parts, wrong};
 use crate::config::{Keys, Lookup};
+use crate::llama;
 use crate::protocol::{
     ProviderDetail, ProviderValue, ProvidersListParams, ProvidersListResponse, Request, Response, RpcError,
 };
@@ -110,8 +111,13 @@ fn detail(parts: &Parts, profile: &Profile) -> ProviderDetail {
     let (key, of_key) = key(parts, profile);
     let model = profile.default_model.clone().unwrap_or_default();
     let (wire, of_wire) = wire(profile, &address, &model, &source);
-    let ready = !key.is_empty() || profile.key == KeyRule::Optional;
-    let values = [
+    let managed = profile.managed.then(|| llama::lack(parts.scope(), config, keys.env()).unwrap_or_default());
+    let lacks = match managed {
+        Some(lack) => lack,
+        None if key.is_empty() && profile.key != KeyRule::Optional => "no key is set".to_owned(),
+        None => String::new(),
+    };
+    let mut values = vec![
         ("address", address, of_address),
         ("wire", wire, of_wire),
         ("key", key, of_key),
@@ -119,6 +125,9 @@ fn detail(parts: &Parts, profile: &Profile) -> ProviderDetail {
         ("model", model, source.clone()),
         ("signup", profile.signup_url.clone().unwrap_or_default(), source.clone()),
     ];
+    if profile.managed {
+        values.splice(..1, llama::values(parts.scope(), config, keys.env()));
+    }
     let value = |(name, value, source): (&str, String, String)| ProviderValue {
         name: name.to_owned(),
         source: if value.is_empty() { String::new() } else { source },
@@ -130,7 +139,8 @@ fn detail(parts: &Parts, profile: &Profile) -> ProviderDetail {
         aliases: profile.aliases.clone(),
         source,
         hides_bundled: profiles.hidden(&profile.id).is_some(),
-        ready,
+        ready: lacks.is_empty(),
+        lacks,
         values: values.into_iter().map(value).collect(),
     }
 }

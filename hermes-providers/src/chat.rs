@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-use crate::error::ProviderError;
+use crate::error::{ErrorClass, ProviderError};
 
 /// One tool, as the model is told of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -252,6 +252,15 @@ impl fmt::Debug for ModelInfo {
     }
 }
 
+/// The window of a model that this program runs itself, in tokens of input and output together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnWindow {
+    /// What it is now.
+    pub tokens: u64,
+    /// How large it may be made; no less than `tokens`.
+    pub max: u64,
+}
+
 /// A model that can be spoken to. One request is one attempt: no retry, no fallback, no sleep in here.
 #[async_trait]
 pub trait ChatModel: Send + Sync {
@@ -264,15 +273,25 @@ pub trait ChatModel: Send + Sync {
     /// [`ProviderError`] with its class; the same errors may also come out of the stream.
     async fn stream(&self, request: &ChatRequest) -> Result<DeltaStream, ProviderError>;
 
-    /// The window in tokens once [`grow_window`](Self::grow_window) has made it larger than [`ModelInfo`] says. Cheap.
-    fn grown_window(&self) -> Option<u64> {
+    /// The window of a model that this program runs itself, as it is now; `None` for all others, whose window [`ModelInfo`]
+    /// and what their provider says tell. Cheap.
+    fn own_window(&self) -> Option<OwnWindow> {
         None
     }
 
-    /// Makes the window larger, to `wanted` tokens if that can be: the last resort before a history is shortened. The new
-    /// window, or `None` when it stays as it is, which is so for every model that this program does not run itself. May take
-    /// as long as starting the model does; dropping the future leaves a model that still works.
-    async fn grow_window(&self, _wanted: u64) -> Option<u64> {
-        None
+    /// Makes the window larger, to `wanted` tokens where that can be: the last resort before a history is shortened. The
+    /// window as it is then. `from` is what the caller took it for: when another one has grown it meanwhile, nothing is done.
+    ///
+    /// May take as long as starting the model does. Answers under way are waited for and not cut. Dropping the future leaves
+    /// a model that works.
+    ///
+    /// # Errors
+    /// The window stays as it is, which is so for every model without an [`own_window`](Self::own_window).
+    async fn grow_window(&self, from: u64, wanted: u64) -> Result<u64, ProviderError> {
+        let _ = (from, wanted);
+        Err(ProviderError::new(
+            ErrorClass::Configuration,
+            "this program does not run the model and cannot grow its window",
+        ))
     }
 }

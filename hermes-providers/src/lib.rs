@@ -18,11 +18,15 @@ mod chat;
 mod classify;
 pub mod credential;
 mod error;
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub mod fake;
 #[cfg(feature = "http")]
 pub mod http;
 mod json;
 #[cfg(feature = "http")]
 mod local;
+#[cfg(all(feature = "http", feature = "test-util"))]
+mod loopback;
 pub mod mode;
 mod percent;
 mod practice;
@@ -34,7 +38,7 @@ pub mod sse;
 
 pub use chat::{
     ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,
-    Sidecar, ToolCall, ToolSchema, Usage,
+    OwnWindow, Sidecar, ToolCall, ToolSchema, Usage,
 };
 pub use classify::{Failure, Headers, MAX_MESSAGE_BYTES, MAX_RESET_MS, MAX_RETRY_AFTER_MS, classify, redact};
 pub use error::{ErrorClass, ProviderError, Remedy};
@@ -46,8 +50,9 @@ pub use local::{
 };
 #[cfg(all(feature = "http", unix))]
 pub use local::{
-    LLAMA_LOG_BYTES, LLAMA_SERVER, LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaError, LlamaModel, LlamaServer,
-    LlamaServerConfig, llama_model_name,
+    LLAMA_CONTEXT_TOKENS, LLAMA_GROW_WAIT_MS, LLAMA_IDLE_STOP_MS, LLAMA_LOG_BYTES, LLAMA_SERVER,
+    LLAMA_START_TIMEOUT_MS, LLAMA_STOP_TIMEOUT_MS, LlamaConfig, LlamaError, LlamaModel, LlamaRuntime, LlamaServer,
+    llama_model_name,
 };
 pub use practice::{PRACTICE, PracticeModel};
 pub use profile::{

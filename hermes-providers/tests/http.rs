@@ -10,6 +10,9 @@ mod bedrock;
 mod cassette;
 #[path = "http/connections.rs"]
 mod connections;
+#[cfg(feature = "test-util")]
+#[path = "http/fake.rs"]
+mod fake;
 #[path = "http/gemini.rs"]
 mod gemini;
 #[path = "http/lists.rs"]

@@ -12,15 +12,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hermes_providers::{
-    ChatMessage, ChatModel, ChatRequest, Delta, HttpChatModel, HttpModelConfig, LLAMA_SERVER, LlamaError, LlamaModel,
-    LlamaServer, LlamaServerConfig, Profiles, describe_local,
+    ChatMessage, ChatModel, ChatRequest, Delta, ErrorClass, HttpChatModel, HttpModelConfig, LLAMA_SERVER, LlamaConfig,
+    LlamaError, LlamaModel, LlamaRuntime, LlamaServer, OwnWindow, Profiles, ProviderError, describe_local,
 };
 
 /// Arguments of the fake server, in its environment: the test program itself would not take them.
 const ARGS: &str = "FAKE_LLAMA_ARGS";
+/// How long an answer takes that takes long.
+const SLOW: Duration = Duration::from_millis(1500);
 /// How long a process may take to go; far above what any test needs.
 const GONE_MAX: Duration = Duration::from_secs(60);
 
@@ -36,13 +39,17 @@ fn fake_llama_server() {
         std::process::exit(3);
     }
     let listener = TcpListener::bind(("127.0.0.1", value("--port").parse().unwrap())).unwrap();
-    std::fs::write(value("--model"), std::process::id().to_string()).unwrap();
+    let mut starts = std::fs::OpenOptions::new().create(true).append(true).open(value("--model")).unwrap();
+    writeln!(starts, "{}", std::process::id()).unwrap();
     if !args.contains(&"--mute") {
         eprintln!("main: server is listening on {} - starting the main loop", url(&listener));
     }
+    // As `--parallel` and what a model was made for divide and cap it.
+    let number = |name: &str, or: u64| if args.contains(&name) { value(name).parse().unwrap() } else { or };
+    let window = (context / number("--parallel", 1)).min(number("--trained", u64::MAX));
     let mut looks = 0;
     for stream in listener.incoming() {
-        answer(stream.unwrap(), context, &mut looks);
+        answer(stream.unwrap(), context, window, &mut looks);
     }
 }
 
@@ -50,7 +57,7 @@ fn url(listener: &TcpListener) -> String {
     format!("http://{}", listener.local_addr().unwrap())
 }
 
-fn answer(mut stream: TcpStream, context: u64, looks: &mut u32) {
+fn answer(mut stream: TcpStream, context: u64, window: u64, looks: &mut u32) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let (mut first, mut length) = (String::new(), 0);
     reader.read_line(&mut first).unwrap();
@@ -72,7 +79,20 @@ fn answer(mut stream: TcpStream, context: u64, looks: &mut u32) {
             if *looks > 2 { ("200 OK", "{\"status\":\"ok\"}".to_owned()) } else { ("503 Loading", "{}".to_owned()) }
         }
         "/v1/models" => ("200 OK", "{\"data\":[{\"id\":\"m\",\"owned_by\":\"llamacpp\"}]}".to_owned()),
-        "/props" => ("200 OK", format!("{{\"default_generation_settings\":{{\"n_ctx\":{context}}}}}")),
+        "/props" => ("200 OK", format!("{{\"default_generation_settings\":{{\"n_ctx\":{window}}}}}")),
+        "/v1/chat/completions" if String::from_utf8_lossy(&body).contains("slowly") => {
+            std::thread::sleep(SLOW);
+            ("200 OK", "{\"choices\":[{\"message\":{\"content\":\"slow\"},\"finish_reason\":\"stop\"}]}".to_owned())
+        }
+        "/v1/chat/completions" if String::from_utf8_lossy(&body).contains("die") => {
+            eprintln!("ggml_abort: that was too much for it");
+            std::process::exit(7);
+        }
+        "/v1/chat/completions" if String::from_utf8_lossy(&body).contains("too long") => {
+            let error =
+                "{\"error\":{\"code\":400,\"type\":\"exceed_context_size_error\",\"message\":\"x\",\"n_ctx\":3000}}";
+            ("400 Bad Request", error.to_owned())
+        }
         "/v1/chat/completions" => {
             let choice = format!("{{\"message\":{{\"content\":\"{context}\"}},\"finish_reason\":\"stop\"}}");
             ("200 OK", format!("{{\"choices\":[{choice}]}}"))
@@ -100,23 +120,32 @@ impl Fake {
         Self { dir }
     }
 
-    fn config(&self, args: &[&str]) -> LlamaServerConfig {
-        LlamaServerConfig {
+    fn config(&self, args: &[&str]) -> LlamaConfig {
+        LlamaConfig {
             program: self.dir.path().join("llama-server"),
             args: args.iter().map(Into::into).collect(),
             max_context: 16_384,
             start_timeout: Duration::from_secs(60),
-            ..LlamaServerConfig::new(self.pid_file(), 4096)
+            ..LlamaConfig::new(self.pid_file(), 4096)
         }
+    }
+
+    fn model(&self, args: &[&str]) -> LlamaModel {
+        LlamaModel::new(Arc::new(LlamaRuntime::new(self.config(args))), http())
     }
 
     fn pid_file(&self) -> PathBuf {
         self.dir.path().join("model.gguf")
     }
 
-    /// The server's own process, as it wrote it down.
+    /// The newest server's own process, as it wrote it down.
     fn pid(&self) -> u32 {
-        std::fs::read_to_string(self.pid_file()).unwrap().parse().unwrap()
+        std::fs::read_to_string(self.pid_file()).unwrap().lines().last().unwrap().parse().unwrap()
+    }
+
+    /// How many servers have begun.
+    fn starts(&self) -> usize {
+        std::fs::read_to_string(self.pid_file()).unwrap_or_default().lines().count()
     }
 }
 
@@ -137,8 +166,19 @@ fn wait_until_gone(pid: u32) {
     }
 }
 
+/// The same for a process whose end is the work of tasks of this test.
+async fn gone(pid: u32) {
+    tokio::time::timeout(GONE_MAX, async {
+        while is_there(pid) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the process is still there");
+}
+
 fn http() -> HttpModelConfig {
-    HttpModelConfig::new(Profiles::bundled().unwrap().get("llamacpp").unwrap().clone(), "m")
+    HttpModelConfig::new(Profiles::bundled().unwrap().get(LLAMA_SERVER).unwrap().clone(), "m")
 }
 
 async fn ask(server: &LlamaServer) -> String {
@@ -147,11 +187,11 @@ async fn ask(server: &LlamaServer) -> String {
     ask_model(&HttpChatModel::new(config).unwrap()).await
 }
 
-fn request() -> ChatRequest {
+fn request(text: &str) -> ChatRequest {
     ChatRequest {
         system: bytes::Bytes::new(),
         tools: [].into(),
-        messages: vec![ChatMessage::user("hello")],
+        messages: vec![ChatMessage::user(text)],
         max_output_tokens: None,
         temperature: None,
         reasoning_effort: None,
@@ -162,11 +202,31 @@ fn request() -> ChatRequest {
 }
 
 async fn ask_model(model: &dyn ChatModel) -> String {
-    let request = request();
-    let mut stream = model.stream(&request).await.unwrap();
+    say(model, "hello").await.unwrap()
+}
+
+/// The whole answer to a text.
+async fn say(model: &dyn ChatModel, text: &str) -> Result<String, ProviderError> {
+    let mut stream = model.stream(&request(text)).await?;
     loop {
-        if let Delta::Done(done) = futures::StreamExt::next(&mut stream).await.unwrap().unwrap() {
-            return done.text;
+        if let Delta::Done(done) = futures::StreamExt::next(&mut stream).await.unwrap()? {
+            return Ok(done.text);
+        }
+    }
+}
+
+fn kill(pid: u32) {
+    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+}
+
+/// What `ask` gives once a rest after a failure is over.
+async fn patiently(model: &dyn ChatModel, text: &str) -> Result<String, ProviderError> {
+    loop {
+        match say(model, text).await {
+            Err(error) if error.class == ErrorClass::ServerError && error.retry_after_ms.is_some() => {
+                tokio::time::sleep(Duration::from_millis(error.retry_after_ms.unwrap())).await;
+            }
+            done => return done,
         }
     }
 }
@@ -174,11 +234,11 @@ async fn ask_model(model: &dyn ChatModel) -> String {
 #[tokio::test]
 async fn a_server_is_started_on_a_free_port_answers_and_is_gone_after_its_stop() {
     let fake = Fake::new(false);
-    let mut server = LlamaServer::start(fake.config(&[])).await.unwrap();
+    let mut server = LlamaServer::start(&fake.config(&[]), 4096).await.unwrap();
     assert!(server.is_running() && server.is_healthy().await);
     assert!(server.log().contains("listening"), "{}", server.log());
-    assert_eq!((ask(&server).await.as_str(), server.context()), ("4096", 4096));
-    let told = describe_local("llamacpp", &server.base_url(), "m").await.unwrap();
+    assert_eq!((ask(&server).await.as_str(), server.context(), server.window()), ("4096", 4096, 4096));
+    let told = describe_local("llamacpp", &server.base_url(), "m", None).await.unwrap();
     assert_eq!(told.context_window, Some(4096));
     let pid = fake.pid();
     server.stop().await.unwrap();
@@ -188,7 +248,8 @@ async fn a_server_is_started_on_a_free_port_answers_and_is_gone_after_its_stop()
 #[tokio::test]
 async fn two_servers_do_not_meet() {
     let (one, two) = (Fake::new(false), Fake::new(false));
-    let (a, b) = tokio::join!(LlamaServer::start(one.config(&[])), LlamaServer::start(two.config(&[])));
+    let (one, two) = (one.config(&[]), two.config(&[]));
+    let (a, b) = tokio::join!(LlamaServer::start(&one, 4096), LlamaServer::start(&two, 4096));
     let (a, b) = (a.unwrap(), b.unwrap());
     assert_ne!(a.base_url(), b.base_url());
     a.stop().await.unwrap();
@@ -197,39 +258,43 @@ async fn two_servers_do_not_meet() {
 }
 
 #[tokio::test]
-async fn the_window_grows_at_the_same_address_up_to_its_limit() {
+async fn a_port_of_the_user_s_is_used_without_being_named_and_not_shared_with_anybody() {
     let fake = Fake::new(false);
-    let mut server = LlamaServer::start(fake.config(&[])).await.unwrap();
-    let (address, first) = (server.base_url(), fake.pid());
-    assert_eq!(server.grow(5000).await, Ok(8192));
-    assert_eq!((server.base_url(), ask(&server).await.as_str()), (address, "8192"));
-    assert!(!is_there(first), "the old process is gone before the new one starts");
-    assert_eq!(server.grow(100_000).await, Ok(16_384), "no more than allowed");
-    let error = server.grow(1).await.unwrap_err();
-    assert_eq!((error.code(), server.context()), ("HM2033", 16_384));
-    assert!(server.is_healthy().await, "it stays as it is");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = LlamaConfig { port, ..fake.config(&["--mute"]) };
+    let error = LlamaServer::start(&config, 4096).await.unwrap_err();
+    assert_eq!((error.code(), error.to_string().contains(&port.to_string())), ("HM2035", true), "{error}");
+    drop(taken);
+    let server = LlamaServer::start(&config, 4096).await.unwrap();
+    assert!(server.base_url().contains(&port.to_string()));
     server.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_window_that_does_not_fit_leaves_the_old_one() {
+async fn the_process_gets_the_environment_that_it_is_given_and_nothing_of_ours() {
     let fake = Fake::new(false);
-    let mut server = LlamaServer::start(fake.config(&["--breaks-above", "5000"])).await.unwrap();
-    let error = server.grow(8000).await.unwrap_err();
-    assert_eq!(error.code(), "HM2031");
-    assert!(error.to_string().contains("out of memory for 8192"), "{error}");
-    assert_eq!((server.context(), ask(&server).await.as_str()), (4096, "4096"));
-    server.stop().await.unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let env = [("PATH".to_owned(), path), ("OF_THE_USER".to_owned(), "yes".to_owned())];
+    let seen = fake.dir.path().join("env");
+    let program = fake.dir.path().join("wrapper");
+    let text = format!("#!/bin/sh\nenv >'{}'\nexec '{}' \"$@\"\n", seen.display(), fake.config(&[]).program.display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = LlamaConfig { program, env: Some(env.into()), ..fake.config(&[]) };
+    LlamaServer::start(&config, 4096).await.unwrap().stop().await.unwrap();
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains("OF_THE_USER=yes") && !seen.contains("CARGO_MANIFEST_DIR="), "{seen}");
 }
 
 #[tokio::test]
 async fn what_cannot_start_says_why() {
     let fake = Fake::new(false);
-    let missing = LlamaServerConfig { program: "/nonexistent/llama-server".into(), ..fake.config(&[]) };
-    let error = LlamaServer::start(missing).await.unwrap_err();
+    let missing = LlamaConfig { program: "/nonexistent/llama-server".into(), ..fake.config(&[]) };
+    let error = LlamaServer::start(&missing, 4096).await.unwrap_err();
     assert!(matches!(&error, LlamaError::Ended { log, .. } if log.contains("/nonexistent/llama-server")), "{error}");
-    let mute = LlamaServerConfig { start_timeout: Duration::from_secs(5), ..fake.config(&["--mute"]) };
-    let error = LlamaServer::start(mute).await.unwrap_err();
+    let mute = LlamaConfig { start_timeout: Duration::from_secs(5), ..fake.config(&["--mute"]) };
+    let error = LlamaServer::start(&mute, 4096).await.unwrap_err();
     assert_eq!(error.code(), "HM2032");
     if fake.pid_file().exists() {
         wait_until_gone(fake.pid());
@@ -237,60 +302,157 @@ async fn what_cannot_start_says_why() {
 }
 
 #[tokio::test]
-async fn one_that_ended_is_started_again() {
-    let fake = Fake::new(false);
-    let mut server = LlamaServer::start(fake.config(&[])).await.unwrap();
-    let (address, pid) = (server.base_url(), fake.pid());
-    std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
-    let since = Instant::now();
-    while server.is_running() {
-        assert!(since.elapsed() < GONE_MAX);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    server.revive().await.unwrap();
-    assert_eq!((server.base_url(), ask(&server).await.as_str()), (address, "4096"));
-    server.revive().await.unwrap();
-    let pid = fake.pid();
-    drop(server);
-    wait_until_gone(pid);
-}
-
-#[tokio::test]
 async fn dropping_it_ends_it_even_when_it_does_not_listen() {
     let fake = Fake::new(true);
-    let server = LlamaServer::start(fake.config(&[])).await.unwrap();
+    let server = LlamaServer::start(&fake.config(&[]), 4096).await.unwrap();
     let pid = fake.pid();
     drop(server);
     wait_until_gone(pid);
 }
 
 #[tokio::test]
-async fn a_model_starts_its_server_with_the_first_request_and_grows_between_requests() {
+async fn a_model_starts_its_server_with_the_first_request_and_closing_waits_for_its_end() {
     let fake = Fake::new(false);
-    let model = LlamaModel::new(fake.config(&[]), http());
-    assert_eq!((model.info().provider.as_str(), model.info().context_window), (LLAMA_SERVER, Some(4096)));
-    assert_eq!(model.grow_window(8192).await, None, "what does not run yet is not grown");
-    let (one, two) = tokio::join!(ask_model(&model), ask_model(&model));
-    assert_eq!((one.as_str(), two.as_str(), model.grown_window()), ("4096", "4096", None));
-    assert_eq!(model.grow_window(8192).await, Some(8192));
-    assert_eq!((ask_model(&model).await.as_str(), model.grown_window()), ("8192", Some(8192)));
-    std::process::Command::new("kill").args(["-KILL", &fake.pid().to_string()]).status().unwrap();
-    wait_until_gone(fake.pid());
-    assert_eq!(model.grow_window(16_384).await, Some(16_384), "also when it just ended");
-    assert_eq!(ask_model(&model).await, "16384");
-    assert_eq!(model.grow_window(1).await, None, "no more is allowed");
+    let runtime = Arc::new(LlamaRuntime::new(fake.config(&[])));
+    let (one, two) = (LlamaModel::new(runtime.clone(), http()), LlamaModel::new(runtime.clone(), http()));
+    assert_eq!((one.info().provider.as_str(), one.info().context_window), (LLAMA_SERVER, Some(4096)));
+    assert!(!fake.pid_file().exists(), "nothing runs before somebody asks");
+    let (a, b) = tokio::join!(ask_model(&one), ask_model(&two));
+    assert_eq!((a.as_str(), b.as_str()), ("4096", "4096"));
+    assert_eq!(fake.starts(), 1, "all models share the process");
     let pid = fake.pid();
-    drop(model);
-    wait_until_gone(pid);
+    runtime.close().await;
+    assert!(!is_there(pid));
+    let error = say(&one, "hello").await.unwrap_err();
+    assert!(error.class == ErrorClass::Configuration && error.message.contains("ending"), "{error}");
 }
 
 #[tokio::test]
-async fn a_model_whose_server_cannot_start_says_why() {
+async fn a_window_grows_between_requests_up_to_its_limit_and_none_is_cut() {
     let fake = Fake::new(false);
-    let config = LlamaServerConfig { program: "/nonexistent/llama-server".into(), ..fake.config(&[]) };
-    let model = LlamaModel::new(config, http());
-    let error = model.stream(&request()).await.err().unwrap();
+    let model = fake.model(&[]);
+    assert_eq!(model.own_window(), Some(OwnWindow { tokens: 4096, max: 16_384 }));
+    assert_eq!(ask_model(&model).await, "4096");
+    let first = fake.pid();
+    let growing = async {
+        // The answer is under way by then.
+        tokio::time::sleep(SLOW / 3).await;
+        model.grow_window(4096, 5000).await
+    };
+    let (said, grown) = tokio::join!(say(&model, "slowly"), growing);
+    assert_eq!((said.unwrap().as_str(), grown.unwrap()), ("slow", 8192), "twice as large");
+    assert!(!is_there(first), "the old process is gone before the new one starts");
+    assert_eq!((ask_model(&model).await.as_str(), model.own_window().unwrap().tokens), ("8192", 8192));
+    kill(fake.pid());
+    wait_until_gone(fake.pid());
+    assert_eq!(
+        model.grow_window(8192, 100_000).await.unwrap(),
+        16_384,
+        "also when it just ended; no more than allowed"
+    );
+    assert_eq!(patiently(&model, "hello").await.unwrap(), "16384");
+    let error = model.grow_window(16_384, 20_000).await.unwrap_err();
+    assert!(error.message.contains("HM2033"), "{error}");
+    let pid = fake.pid();
+    drop(model);
+    gone(pid).await;
+}
+
+#[tokio::test]
+async fn two_conversations_that_ask_at_once_grow_the_window_once() {
+    let fake = Fake::new(false);
+    let model = fake.model(&[]);
+    assert_eq!(ask_model(&model).await, "4096");
+    let (one, two) = tokio::join!(model.grow_window(4096, 5000), model.grow_window(4096, 6000));
+    assert_eq!((one.unwrap(), two.unwrap()), (8192, 8192));
+    assert_eq!(fake.starts(), 2, "the first one, and the larger one");
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_a_model_that_works() {
+    let fake = Fake::new(false);
+    let model = fake.model(&[]);
+    // Into the middle of a start, and of a growth.
+    let _ = tokio::time::timeout(Duration::from_millis(30), say(&model, "hello")).await;
+    assert_eq!((ask_model(&model).await.as_str(), fake.starts()), ("4096", 1), "the start went on");
+    let _ = tokio::time::timeout(Duration::from_millis(30), model.grow_window(4096, 5000)).await;
+    assert_eq!(ask_model(&model).await, "8192", "and so did the growth");
+    assert_eq!(model.own_window(), Some(OwnWindow { tokens: 8192, max: 16_384 }));
+}
+
+#[tokio::test]
+async fn a_window_that_does_not_fit_leaves_the_old_one_and_is_not_tried_again() {
+    let fake = Fake::new(false);
+    let model = fake.model(&["--breaks-above", "5000"]);
+    assert_eq!(ask_model(&model).await, "4096");
+    let error = model.grow_window(4096, 8000).await.unwrap_err();
+    assert!(error.message.contains("out of memory for 8192"), "{error}");
+    assert_eq!(
+        (ask_model(&model).await.as_str(), model.own_window()),
+        ("4096", Some(OwnWindow { tokens: 4096, max: 4096 }))
+    );
+    let starts = fake.starts();
+    assert!(model.grow_window(4096, 8000).await.is_err());
+    assert_eq!(fake.starts(), starts);
+}
+
+#[tokio::test]
+async fn the_window_is_what_the_server_gives_and_not_what_it_was_asked_for() {
+    let fake = Fake::new(false);
+    let model = fake.model(&["--parallel", "2", "--trained", "3000"]);
+    assert_eq!(ask_model(&model).await, "4096");
+    assert_eq!(model.own_window(), Some(OwnWindow { tokens: 2048, max: 8192 }), "two conversations share it");
+    assert_eq!(model.grow_window(2048, 2100).await.unwrap(), 3000, "the model was made for no more");
+    let error = model.grow_window(3000, 4000).await.unwrap_err();
+    assert!(error.message.contains("3000 tokens cannot be grown"), "{error}");
+    assert_eq!(model.own_window().map(|own| own.max), Some(3000));
+    assert_eq!(say(&model, "too long").await.unwrap_err().class, ErrorClass::ContextOverflow);
+    assert_eq!(model.own_window().map(|own| own.tokens), Some(3000), "what it says of itself holds");
+}
+
+#[tokio::test]
+async fn a_server_s_word_on_its_window_counts_where_its_properties_say_nothing() {
+    let fake = Fake::new(false);
+    let model = fake.model(&[]);
+    assert_eq!(say(&model, "too long").await.unwrap_err().context_limit, Some(3000));
+    assert_eq!(model.own_window().map(|own| own.tokens), Some(3000));
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_an_answer_says_why_and_is_started_again_after_a_rest() {
+    let fake = Fake::new(false);
+    let model = fake.model(&[]);
+    assert_eq!(ask_model(&model).await, "4096");
+    let error = say(&model, "die").await.unwrap_err();
+    assert!(error.message.contains("too much for it") && error.message.contains("HM2031"), "{error}");
+    let error = say(&model, "hello").await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::ServerError, "it has run: the request may be made again");
+    assert!(error.retry_after_ms.is_some_and(|ms| ms <= 1_000) && error.message.contains("too much for it"), "{error}");
+    assert_eq!(patiently(&model, "hello").await.unwrap(), "4096");
+    assert_eq!(fake.starts(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_asks_is_ended_and_begun_anew_with_its_grown_window() {
+    let fake = Fake::new(false);
+    let config = LlamaConfig { idle_stop: Some(Duration::from_millis(400)), ..fake.config(&[]) };
+    let model = LlamaModel::new(Arc::new(LlamaRuntime::new(config)), http());
+    assert_eq!(say(&model, "slowly").await.unwrap(), "slow", "an answer under way is not idle");
+    assert_eq!(model.grow_window(4096, 5000).await.unwrap(), 8192);
+    gone(fake.pid()).await;
+    assert_eq!(ask_model(&model).await, "8192");
+}
+
+#[tokio::test]
+async fn a_model_whose_server_cannot_start_says_why_and_is_not_asked_again_at_once() {
+    let fake = Fake::new(false);
+    let config = LlamaConfig { program: "/nonexistent/llama-server".into(), ..fake.config(&[]) };
+    let model = LlamaModel::new(Arc::new(LlamaRuntime::new(config)), http());
+    let error = say(&model, "hello").await.unwrap_err();
+    assert_eq!((error.class, error.retry_after_ms), (ErrorClass::Configuration, None));
     assert!(error.message.contains("HM2031") && error.message.contains("/nonexistent"), "{error}");
+    let error = say(&model, "hello").await.unwrap_err();
+    assert!(error.message.contains("HM2031"), "{error}");
 }
 
 /// Starts a server in a process that is then killed; a test without anything to do when nobody wants it.
@@ -299,8 +461,8 @@ async fn owner_that_is_killed() {
     let Some(dir) = std::env::var_os("OWNER_DIR") else { return };
     let program = Path::new(&dir).join("llama-server");
     let model = Path::new(&dir).join("model.gguf");
-    let config = LlamaServerConfig { program, ..LlamaServerConfig::new(model, 4096) };
-    let _server = LlamaServer::start(config).await.unwrap();
+    let config = LlamaConfig { program, ..LlamaConfig::new(model, 4096) };
+    let _server = LlamaServer::start(&config, 4096).await.unwrap();
     std::fs::write(Path::new(&dir).join("ready"), "").unwrap();
     std::future::pending::<()>().await;
 }

@@ -52,7 +52,7 @@ use crate::error::StoreError;
 use crate::fence::Fence;
 use crate::ids::{CallId, ChangeId, ConversationId, MessageId, SessionId, Token, TurnId};
 use crate::machine::machine;
-use crate::message::{MessageKind, NewMessage, Role, StoredMessage, View};
+use crate::message::{ApiContent, MessageKind, NewMessage, Role, Sidecar, StoredMessage, View};
 use crate::round::{JournalState, words};
 use crate::rules::{conflict, invalid};
 use crate::session::{NewConversation, NewSession};
@@ -419,10 +419,14 @@ pub(crate) enum PlannedRow<'a> {
 }
 
 /// Size of what a model sees of a row, in bytes.
-pub(crate) fn row_bytes(row: &NewMessage) -> u64 {
-    let api = row.api_content.as_ref().map_or(row.content.len(), |api| api.0.len());
-    let sidecar = row.sidecar.as_ref().map_or(0, |sidecar| sidecar.bytes.len());
-    (api + row.reasoning.as_ref().map_or(0, String::len) + sidecar) as u64
+pub(crate) fn row_bytes(
+    content: &str,
+    api_content: Option<&ApiContent>,
+    reasoning: Option<&str>,
+    sidecar: Option<&Sidecar>,
+) -> u64 {
+    let api = api_content.map_or(content.len(), |api| api.0.len());
+    (api + reasoning.map_or(0, str::len) + sidecar.map_or(0, |sidecar| sidecar.bytes.len())) as u64
 }
 
 /// Whether `view` begins with what `mark` has seen; `exact` also that nothing came after it.
@@ -507,7 +511,9 @@ fn copy<'a>(change: &ChangeId, of: &'a ViewItem, content: Option<&'a str>) -> Re
 
 fn planned_bytes(row: &PlannedRow<'_>) -> u64 {
     match row {
-        PlannedRow::New(new) => row_bytes(new),
+        PlannedRow::New(new) => {
+            row_bytes(&new.content, new.api_content.as_ref(), new.reasoning.as_deref(), new.sidecar.as_ref())
+        }
         PlannedRow::Copy { of, content: None, .. } => of.bytes,
         PlannedRow::Copy { content: Some(content), .. } => content.len() as u64,
     }

@@ -74,7 +74,7 @@ impl MemoryStore {
     #[cfg(feature = "test-util")]
     pub fn tamper(&self, message: &crate::MessageId, content: &str) -> bool {
         let mut state = self.state();
-        state.rows.get_mut(message).map(|row| content.clone_into(&mut row.new.content)).is_some()
+        state.rows.get_mut(message).map(|row| row.new.content = content.into()).is_some()
     }
 
     fn probe(&self) -> Arc<dyn LivenessProbe> {

@@ -1,6 +1,7 @@
 //! A model server on a free port of the loopback, speaking the OpenAI wire, scripted by [`crate::plan`].
 //!
-//! It keeps every request's bytes and time, and refuses a request whose calls and results do not pair.
+//! It keeps every request's bytes and time, and refuses a request whose calls and results do not pair. With a window it is a
+//! `llama-server`: it tells it, counts what it is sent, and refuses what does not fit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +32,14 @@ struct State {
     seen: Vec<Seen>,
     used: HashMap<(String, Fault), u32>,
     pair_errors: Vec<String>,
+    /// The window of a `llama-server`, in tokens.
+    window: Option<u64>,
 }
+
+/// Bytes of a request that count as one token.
+const TOKEN_BYTES: usize = 4;
+/// What a server without a window says that it was sent, in tokens.
+const PROMPT_TOKENS: u64 = 100;
 
 /// A running server; it ends with this value.
 #[derive(Debug)]
@@ -54,9 +62,18 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl ModelServer {
     /// Starts a server.
     pub async fn start() -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Self::begin(0, State::default()).await
+    }
+
+    /// Starts one that speaks as a `llama-server` with this window does. Port 0 is any free one.
+    pub async fn start_llama(port: u16, window: u64) -> Result<Self> {
+        Self::begin(port, State { window: Some(window), ..State::default() }).await
+    }
+
+    async fn begin(port: u16, state: State) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let port = listener.local_addr()?.port();
-        let state: Arc<Mutex<State>> = Arc::default();
+        let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -131,6 +148,12 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Result<()> {
     let (read, mut write) = stream.into_split();
     let mut reader = BufReader::new(read);
     while let Some(request) = read_request(&mut reader).await? {
+        let window = lock(&state).window;
+        let sent = window.map_or(PROMPT_TOKENS, |_| (request.body.len() / TOKEN_BYTES) as u64);
+        if let Some((status, told)) = window.and_then(|window| of_llama(&request.path, window, sent)) {
+            respond(&mut write, status, "", &told).await?;
+            continue;
+        }
         if !request.path.ends_with("/chat/completions") {
             let models = json!({"object": "list", "data": [{"id": "fake-model", "object": "model"}]});
             respond(&mut write, 200, "", &models).await?;
@@ -161,7 +184,7 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Result<()> {
             continue;
         }
         tokio::time::sleep(Duration::from_millis(plan.slow_ms)).await;
-        let keep = answer(&mut write, &value, fault, plan, serial).await?;
+        let keep = answer(&mut write, &value, fault, plan, (serial, sent)).await?;
         if let Some(seen) = lock(&state).seen.get_mut(usize::try_from(serial)? - 1) {
             seen.answered = Some(Instant::now());
         }
@@ -170,6 +193,21 @@ async fn serve(stream: TcpStream, state: Arc<Mutex<State>>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a `llama-server` with this window says of itself, and of a request of so many tokens that does not fit.
+fn of_llama(path: &str, window: u64, sent: u64) -> Option<(u16, Value)> {
+    match path {
+        "/health" => Some((200, json!({"status": "ok"}))),
+        "/props" => Some((200, json!({"default_generation_settings": {"n_ctx": window}, "total_slots": 1}))),
+        path if path.ends_with("/chat/completions") && sent >= window => {
+            let message = format!("request ({sent} tokens) exceeds the available context size ({window} tokens)");
+            let error = json!({"code": 400, "type": "exceed_context_size_error", "message": message,
+                               "n_prompt_tokens": sent, "n_ctx": window});
+            Some((400, json!({ "error": error })))
+        }
+        _ => None,
+    }
 }
 
 async fn respond(write: &mut tokio::net::tcp::OwnedWriteHalf, status: u16, extra: &str, body: &Value) -> Result<()> {
@@ -188,7 +226,7 @@ async fn answer(
     request: &Value,
     fault: Option<Fault>,
     plan: Plan,
-    serial: u64,
+    (serial, sent): (u64, u64),
 ) -> Result<bool> {
     let error =
         |kind: &str, code: &str, message: &str| json!({"error": {"type": kind, "code": code, "message": message}});
@@ -223,7 +261,7 @@ async fn answer(
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         return Ok(false);
     }
-    let events = events(request, fault, &plan, serial);
+    let events = events(request, fault, &plan, (serial, sent));
     let cut = matches!(fault, Some(Fault::FCut | Fault::FStall));
     let kept = if cut { (events.len() / 2).max(2) } else { events.len() };
     for batch in events[..kept.min(events.len())].chunks(64) {
@@ -240,7 +278,7 @@ async fn answer(
     Ok(true)
 }
 
-fn events(request: &Value, fault: Option<Fault>, plan: &Plan, serial: u64) -> Vec<String> {
+fn events(request: &Value, fault: Option<Fault>, plan: &Plan, (serial, sent): (u64, u64)) -> Vec<String> {
     let chunk = |delta: Value, finish: Value| {
         let body = json!({
             "id": format!("chatcmpl-{serial}"),
@@ -273,7 +311,7 @@ fn events(request: &Value, fault: Option<Fault>, plan: &Plan, serial: u64) -> Ve
     }
     let calls = !empty && !plan.calls.is_empty();
     events.push(chunk(json!({}), json!(if calls { "tool_calls" } else { "stop" })));
-    let usage = json!({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110});
+    let usage = json!({"prompt_tokens": sent, "completion_tokens": 10, "total_tokens": sent + 10});
     events.push(format!("data: {}\n\n", json!({"choices": [], "usage": usage})));
     events.push("data: [DONE]\n\n".to_owned());
     events

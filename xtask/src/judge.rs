@@ -6,10 +6,12 @@ use anyhow::{Result, bail};
 
 mod child;
 mod local_model;
+mod providers;
+mod python;
 mod turn;
 
 /// The judges: the word on the command line and the work, which gets the words behind it.
-const JUDGES: &[(&str, Judge)] = &[("local-model", local_model::run)];
+const JUDGES: &[(&str, Judge)] = &[("local-model", local_model::run), ("providers", providers::run)];
 
 /// The work of a judge.
 type Judge = fn(&[String]) -> Result<()>;

@@ -43,6 +43,27 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Builds one program of the workspace for debugging; where it is, wherever that may be.
+///
+/// # Errors
+/// The build fails, or made no program.
+pub(crate) fn built(arguments: &[&str]) -> Result<PathBuf> {
+    let mut command = cargo();
+    command.arg("build").args(arguments).arg("--message-format=json-render-diagnostics");
+    eprintln!("$ {}", line_of(&command));
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot start cargo")?;
+    if !output.status.success() {
+        bail!("`cargo build {}` failed", arguments.join(" "));
+    }
+    let told = String::from_utf8_lossy(&output.stdout);
+    // Dependencies are told of too, but have no program; the last one is what was asked for.
+    let program = told.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    program.with_context(|| format!("`cargo build {}` made no program", arguments.join(" ")))
+}
+
 /// What the program writes to its standard output, as text.
 ///
 /// # Errors

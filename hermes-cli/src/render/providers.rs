@@ -35,8 +35,8 @@ pub(crate) fn show(found: &ProvidersListResponse, style: Style) -> String {
             let source = style.dim(&format!("({})", harmless(&value.source)));
             out.push_str(&format!("{}  {}  {source}\n", pad(&harmless(&value.name), 13), harmless(&value.value)));
         }
-        if !provider.ready {
-            out.push_str(&format!("{}  no key is set\n", pad("key", 13)));
+        if !provider.lacks.is_empty() {
+            out.push_str(&format!("{}  {}\n", pad("not ready", 13), harmless(&provider.lacks)));
         }
     }
     out

@@ -132,6 +132,14 @@ impl TurnView {
                 let text = format!("! {}; attempt {attempt} of {attempts_max} in {wait}", harmless(message));
                 self.notice(pieces, &text);
             }
+            EventKind::WindowGrowing { tokens, window } => {
+                let text = format!("the next request has {tokens} tokens; the model's window of {window} is grown");
+                pieces.push(Piece::Status(one_line(&text, self.status_width())));
+            }
+            EventKind::WindowGrown { model, before, after } => {
+                let text = format!("! the window of {} was grown from {before} to {after} tokens", harmless(model));
+                self.notice(pieces, &text);
+            }
             EventKind::Child { event, .. } => {
                 if let EventKind::CallStarted { name, label, .. } = &event.kind {
                     let text = format!("a child works, {name}: {label}");

@@ -52,7 +52,7 @@ impl Turn<'_> {
             more_room: self.raised_cap().is_some(),
             // What nobody has measured is tried.
             window_has_room: used
-                .zip(self.engine.window_of(self.model.info()))
+                .zip(self.engine.room_of(self.model.as_ref()))
                 .is_none_or(|(used, window)| used.saturating_add(CONTINUATION_ROOM_MIN_TOKENS) <= window),
             another_route: self.may_fall_back(&no_answer(shape)),
         }

@@ -1,4 +1,5 @@
-//! The compress phase: before a request that would not fit, and after one that a provider has refused as too long.
+//! The compress phase: before a request that would not fit, and after one that a provider has refused as too long. Where the
+//! window can be grown, that goes first (`turn/window.rs`).
 //!
 //! ```text
 //! load -> threshold -> lock -> rows -> shorter view (a model is asked) -> verified -> one commit -> history read anew
@@ -60,11 +61,11 @@ pub(crate) enum Trigger {
 }
 
 impl Turn<'_> {
-    /// Shortens the history when the next request would be over the threshold.
+    /// Makes room when the next request would be over the threshold: grows the window where this program can, and
+    /// shortens the history otherwise.
     pub(crate) async fn preflight(&mut self) -> Result<(), Ending> {
-        let Some(threshold) = self.compress_threshold() else { return Ok(()) };
-        while self.load() >= threshold {
-            if !self.compress(Trigger::Threshold).await? {
+        while self.compress_threshold().is_some_and(|threshold| self.load() >= threshold) {
+            if !self.grow_before_compression().await? && !self.compress(Trigger::Threshold).await? {
                 break;
             }
         }
@@ -73,16 +74,21 @@ impl Turn<'_> {
 
     /// The size from which the next request is shortened; `None` for never.
     pub(crate) fn compress_threshold(&self) -> Option<u64> {
-        let threshold = self.engine.context.threshold(self.window()?, self.max_output_tokens)?;
+        self.threshold_with(self.window()?)
+    }
+
+    /// The same if the model's window were this one.
+    pub(crate) fn threshold_with(&self, window: u64) -> Option<u64> {
+        let threshold = self.engine.context.threshold(window, self.max_output_tokens)?;
         // What the summarising model cannot read as a whole is shortened before it grows further.
         let summariser = self.engine.auxiliary.of(Task::Compression);
-        let summariser = summariser.and_then(|model| self.engine.window_of(model.info()));
+        let summariser = summariser.and_then(|model| self.engine.window_of(model.as_ref()));
         Some(summariser.map_or(threshold, |window| threshold.min(summariser_ceiling(window))))
     }
 
-    /// The model's window: what its provider last said, else what is known of it.
-    fn window(&self) -> Option<u64> {
-        self.engine.window_of(self.model.info())
+    /// The model's window: its own where this program runs it, what its provider last said, else what is known of it.
+    pub(crate) fn window(&self) -> Option<u64> {
+        self.engine.window_of(self.model.as_ref())
     }
 
     /// The size of the next request in tokens. What was counted for it is not counted again: a round costs as much in a
@@ -313,7 +319,7 @@ impl Shortener<'_> {
         let tools = store.prompt(&tip.tools).await?;
         let has_tools = !matches!(tools.bytes().as_ref(), b"" | b"[]");
         let (prompt, notes) =
-            super::context::prompt_of(self.engine, self.model.info(), has_tools, tip.cwd.as_deref()).await;
+            super::context::prompt_of(self.engine, self.model.as_ref(), has_tools, tip.cwd.as_deref()).await;
         for text in notes {
             self.emit(EventKind::Notice { text });
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_providers::{ModelInfo, ToolSchema};
+use hermes_providers::{ChatModel, ToolSchema};
 use hermes_store::{
     AdmissionRecord, MessageKind, MessagePage, NewMessage, NewSession, OpenTurn, PromptSnapshot, Role, SessionRecord,
     StoreError, StoredMessage, View,
@@ -31,7 +31,7 @@ use crate::watchdog::Sign;
 impl Turn<'_> {
     /// Opens or reopens the session, writes the user's row, deals with calls that a crash left open, and loads the
     /// history.
-    pub(crate) async fn open_context(&mut self, open: Option<OpenTurn>) -> Result<(), Ending> {
+    pub(crate) async fn open_context(&mut self, open: Option<Box<OpenTurn>>) -> Result<(), Ending> {
         let conversation = self.fence.conversation().clone();
         let summary = self.store(self.engine.store.conversation(&conversation).await)?;
         let session = match &summary.tip {
@@ -70,7 +70,7 @@ impl Turn<'_> {
         }
         if let Some(open) = open {
             // Boxed: it is rare, and every turn would carry its size.
-            Box::pin(self.recover_calls(open)).await?;
+            Box::pin(self.recover_calls(*open)).await?;
         }
         let rows = self.rows_in_view().await?;
         if resumed {
@@ -151,7 +151,7 @@ impl Turn<'_> {
 
     pub(crate) async fn build_prompt(&self, cwd: Option<&str>) -> PromptSnapshot {
         let has_tools = self.tools.as_ref().is_some_and(|tools| !tools.schemas.is_empty());
-        let (prompt, notes) = prompt_of(self.engine, self.model.info(), has_tools, cwd).await;
+        let (prompt, notes) = prompt_of(self.engine, self.model.as_ref(), has_tools, cwd).await;
         for text in notes {
             self.emit(EventKind::Notice { text });
         }
@@ -264,7 +264,7 @@ impl Turn<'_> {
 /// A session's prompt, and what went wrong while its material was read.
 pub(crate) async fn prompt_of(
     engine: &Inner,
-    model: &ModelInfo,
+    model: &dyn ChatModel,
     has_tools: bool,
     cwd: Option<&str>,
 ) -> (PromptSnapshot, Vec<String>) {

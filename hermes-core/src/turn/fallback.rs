@@ -70,9 +70,9 @@ impl Turn<'_> {
 
     /// The same, if the next route has room for a history that this one has refused as too long.
     pub(crate) fn rebuild_with_room(&mut self, error: &ProviderError) -> Option<Rebuild> {
-        let window = self.engine.window_of(self.model.info())?;
+        let window = self.engine.window_of(self.model.as_ref())?;
         let next = self.engine.routes().next(self.route, self.engine.clock.now_ms())?;
-        let larger = self.engine.window_of(self.engine.model_at(next).info()).is_some_and(|room| room > window);
+        let larger = self.engine.room_of(self.engine.model_at(next).as_ref()).is_some_and(|room| room > window);
         if larger { self.rebuild_for(error) } else { None }
     }
 
@@ -90,6 +90,7 @@ impl Turn<'_> {
         self.times_raised = 0;
         self.anchor = None;
         self.compressions = 0;
+        self.window_stays = false;
         self.emit(EventKind::Notice {
             text: format!("{was} gives no answer ({why}); {} stands in", self.model_name()),
         });

@@ -76,7 +76,7 @@ impl Inner {
         let stays = |why: &str| Err(EngineError::NotShortened { why: why.to_owned() });
         let Some(session) = summary.tip else { return stays("nothing was said in it yet") };
         let model = self.model_at(self.routes().first(self.clock.now_ms()));
-        let window = self.window_of(model.info()).unwrap_or(UNKNOWN_WINDOW_TOKENS);
+        let window = self.window_of(model.as_ref()).unwrap_or(UNKNOWN_WINDOW_TOKENS);
         let tokens = self.size_of_next(fence.conversation(), &session).await?;
         let mut work = Shortener {
             engine: self,

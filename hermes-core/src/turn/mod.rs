@@ -21,6 +21,7 @@ pub(crate) mod recover;
 mod redirect;
 mod request;
 mod round;
+mod window;
 
 pub use manual::Shortened;
 
@@ -185,6 +186,8 @@ pub(crate) struct Turn<'e> {
     pub anchor: Option<crate::tokens::Anchor>,
     /// How often this turn has tried to shorten its history.
     pub compressions: u32,
+    /// The window of this route's model could not be grown; this turn does not try again.
+    pub window_stays: bool,
     pub api_calls: u64,
     pub budget: Budget,
     pub begun_ms: i64,
@@ -216,7 +219,7 @@ pub(crate) struct Turn<'e> {
 
 impl Turn<'_> {
     /// Runs the turn from its input, or from where an earlier owner left it.
-    pub(crate) async fn run(&mut self, open: Option<OpenTurn>) -> TurnResult {
+    pub(crate) async fn run(&mut self, open: Option<Box<OpenTurn>>) -> TurnResult {
         let (engine, stop, pulse, deadline_ms) = (self.engine, self.stop.clone(), self.pulse.clone(), self.deadline_ms);
         let lease = self.lease.clone();
         let keeper = keeper::keep(engine, self.fence.clone(), stop.clone(), Some(&lease));
@@ -243,7 +246,7 @@ impl Turn<'_> {
         ended.unwrap_or_else(|| self.given_up())
     }
 
-    async fn work(&mut self, open: Option<OpenTurn>) -> Result<Ending, Ending> {
+    async fn work(&mut self, open: Option<Box<OpenTurn>>) -> Result<Ending, Ending> {
         let is_new = open.is_none();
         self.open_context(open).await?;
         if is_new {

@@ -93,9 +93,9 @@ impl Turn<'_> {
             match retry::decide(&error, attempt) {
                 Decision::End(EndReason::ContextOverflow) => {
                     self.history = std::mem::take(&mut request.messages);
-                    let shortened = self.shorten_after(&error).await;
+                    let has_room = self.make_room_after(&error).await;
                     *request = self.build_request();
-                    if !shortened? {
+                    if !has_room? {
                         return match self.rebuild_with_room(&error) {
                             Some(rebuild) => Ok(Asked::Rebuild(rebuild)),
                             None => Err(self.failed(EndReason::ContextOverflow, &error, shown)),
@@ -149,12 +149,16 @@ impl Turn<'_> {
         }
     }
 
-    /// The provider says that the request is too long: its word on the window is remembered, and the history shortened.
-    async fn shorten_after(&mut self, error: &ProviderError) -> Result<bool, Ending> {
+    /// The provider says that the request is too long: its word on the window is remembered, and a larger window or a
+    /// shorter history made.
+    async fn make_room_after(&mut self, error: &ProviderError) -> Result<bool, Ending> {
         if let Some(limit) = error.context_limit {
-            self.engine.windows.learn(self.model.info(), limit).await;
+            self.engine.learn_window(self.model.as_ref(), limit).await;
         }
         self.anchor = None;
+        if self.grow_after_refusal(error.input_tokens).await? {
+            return Ok(true);
+        }
         self.compress(Trigger::Overflow).await
     }
 

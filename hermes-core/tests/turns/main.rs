@@ -25,6 +25,7 @@ mod events;
 mod examples;
 mod fallback;
 mod given_up;
+mod growth;
 mod guardrails;
 mod hydrate;
 mod images;

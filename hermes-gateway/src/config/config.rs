@@ -16,6 +16,7 @@ use super::delegation::delegation;
 use super::error::ConfigError;
 use super::fallback::{FallbackConfig, fallbacks};
 use super::files;
+use super::llama_server::{LlamaServerConfig, llama_server};
 use super::network::{NetworkConfig, network};
 use super::raw::{self, Node};
 use super::scope::Scope;
@@ -241,6 +242,8 @@ pub struct Config {
     pub delegation: DelegationSettings,
     /// `network`.
     pub network: NetworkConfig,
+    /// `llama_server`.
+    pub llama_server: LlamaServerConfig,
     /// `terminal`.
     pub terminal: TerminalConfig,
     /// `approvals`.
@@ -300,6 +303,7 @@ impl Config {
             compression: compression(&root)?,
             delegation: delegation(&root)?,
             network: network(&root)?,
+            llama_server: llama_server(&root)?,
             terminal: terminal(&root)?,
             approvals: approvals(&root)?,
             command_allowlist: root

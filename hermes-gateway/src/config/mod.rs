@@ -16,6 +16,7 @@ pub mod env;
 pub mod error;
 pub mod fallback;
 mod files;
+mod llama_server;
 mod near;
 mod network;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use dotenv::{DotEnv, Keys, Lookup};
 pub use env::Env;
 pub use error::ConfigError;
 pub use fallback::FallbackConfig;
+pub use llama_server::LlamaServerConfig;
 pub use network::NetworkConfig;
 pub use scope::Scope;
 pub use settings::{MASK, Shown, Source};

@@ -111,6 +111,14 @@ static SETTINGS: &[Setting] = &[
     of("network.proxy", |config| secret(config.network.proxy.as_ref())),
     of("network.no_proxy", |config| json!(config.network.no_proxy)),
     of("network.ca_file", |config| json!(config.network.ca_file)),
+    of("llama_server.program", |config| json!(config.llama_server.program.to_string_lossy())),
+    of("llama_server.model_file", |config| json!(config.llama_server.model_file)),
+    of("llama_server.context_length", |config| json!(config.llama_server.context_length)),
+    of("llama_server.max_context_length", |config| json!(config.llama_server.max_context_length)),
+    of("llama_server.args", |config| config.llama_server.shown_args()),
+    of("llama_server.port", |config| json!(config.llama_server.port)),
+    of("llama_server.idle_stop_seconds", |config| seconds(config.llama_server.idle_stop)),
+    of("llama_server.start_timeout_seconds", |config| seconds(Some(config.llama_server.start_timeout))),
     of("terminal.cwd", |config| json!(config.terminal.cwd.to_string_lossy())),
     of("terminal.timeout", |config| seconds(Some(config.terminal.timeout))),
     of("terminal.env_passthrough", |config| json!(config.terminal.env_passthrough)),
@@ -264,7 +272,7 @@ fn ends(name: &str, ends: &[&str]) -> bool {
     ends.iter().any(|end| name.ends_with(end))
 }
 
-fn is_secret(name: &str) -> bool {
+pub(super) fn is_secret(name: &str) -> bool {
     ends(name, &SECRET_ENDS)
 }
 

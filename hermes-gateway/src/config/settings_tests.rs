@@ -96,6 +96,15 @@ network:
   proxy: http://127.0.0.1:5
   no_proxy: [x.example]
   ca_file: own.pem
+llama_server:
+  program: /opt/llama-server
+  model_file: m.gguf
+  context_length: 8192
+  max_context_length: 9000
+  args: [-ngl, '9']
+  port: 8090
+  idle_stop_seconds: 60
+  start_timeout_seconds: 30
 ";
 
 fn config(text: &str) -> Config {

@@ -36,8 +36,11 @@ pub struct ProviderDetail {
     pub source: String,
     /// Whether a bundled profile of this id is not used, because the user's stands in for it.
     pub hides_bundled: bool,
-    /// Whether a key was found, or none is needed.
+    /// Whether it can be asked: a key was found or none is needed, and what this program runs itself can be started.
     pub ready: bool,
+    /// What it lacks to be ready; empty when it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lacks: String,
     /// What is used, in an order for people. Never a key: only where it is from.
     pub values: Vec<ProviderValue>,
 }
@@ -45,7 +48,8 @@ pub struct ProviderDetail {
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProviderValue {
-    /// `address`, `wire`, `key`, `model`, `key_variables` or `signup`.
+    /// `address`, `wire`, `key`, `model`, `key_variables` or `signup`; `program`, `model_file` and `window` of a server that
+    /// this program runs itself, in place of an address.
     pub name: String,
     /// The value; empty when there is none.
     pub value: String,

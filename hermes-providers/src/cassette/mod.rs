@@ -45,14 +45,13 @@
 mod file;
 mod redact;
 mod server;
-mod wire;
 
 use std::path::PathBuf;
 
 pub use server::{Cassette, CassetteReport};
 
 /// Largest request or answer, in bytes.
-pub const MAX_CASSETTE_BODY_BYTES: usize = 64 * 1024 * 1024;
+pub const MAX_CASSETTE_BODY_BYTES: usize = crate::loopback::MAX_BODY_BYTES;
 
 /// What is wrong with a cassette.
 #[derive(Debug, thiserror::Error)]

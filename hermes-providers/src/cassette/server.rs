@@ -9,14 +9,14 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Url};
 use secrecy::SecretString;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::cassette::file::{Answered, Asked, Exchange, Piece, Tape};
 use crate::cassette::redact::Redactor;
-use crate::cassette::wire::{Arrived, Connection};
 use crate::cassette::{CassetteError, MAX_CASSETTE_BODY_BYTES};
 use crate::http::Transport;
+use crate::loopback::{Arrived, Connection, Serve, accept};
 
 /// The status of an answer for which nothing was recorded.
 const STATUS_UNMATCHED: u16 = 501;
@@ -189,11 +189,7 @@ impl Cassette {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Serve for Shared {
     async fn serve(&self, connection: &mut Connection, arrived: Arrived) -> io::Result<()> {
         let headers = self.state().redactor.learn(&arrived.headers, &arrived.target);
         let request = Asked {
@@ -206,6 +202,12 @@ impl Shared {
             Some((client, url)) => self.pass_on(client, url, connection, arrived, request).await,
             None => self.answer(connection, request).await,
         }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn answer(&self, connection: &mut Connection, mut request: Asked) -> io::Result<()> {
@@ -283,44 +285,6 @@ impl State {
             *used = true;
         }
         self.tape.exchanges.get(at).map(|exchange| exchange.response.clone())
-    }
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Connections end with this task.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, Arc::clone(&shared)));
-                }
-                Err(error) => {
-                    tracing::warn!("the cassette takes no more connections: {error}");
-                    break;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-    while connections.join_next().await.is_some() {}
-}
-
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
-    // Pieces must arrive as they were sent.
-    let _ = stream.set_nodelay(true);
-    let mut connection = Connection::new(stream);
-    loop {
-        let served = match connection.read().await {
-            Ok(None) => break,
-            Ok(Some(arrived)) => shared.serve(&mut connection, arrived).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = served {
-            // The client sees its connection close, as it would with a real server.
-            tracing::debug!("a connection of the cassette ended: {error}");
-            break;
-        }
     }
 }
 

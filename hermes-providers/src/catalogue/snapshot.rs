@@ -179,6 +179,27 @@ mod tests {
         }
     }
 
+    /// The maker counts written tokens apart, for all of its models (its client for Python wants the count in every answer).
+    #[test]
+    fn what_openai_writes_to_a_cache_has_a_price_wherever_reading_has_one() {
+        use crate::catalogue::Cost;
+        use crate::chat::Usage;
+
+        let usage = Usage { input_uncached: Some(10), cache_write: Some(1_000), output: Some(1), ..Usage::default() };
+        let snapshot = snapshot();
+        let openai = snapshot.makers.iter().find(|maker| maker.id == "openai").unwrap();
+        let mut priced = 0;
+        for entry in &openai.models {
+            let Some(prices) = entry.price.as_ref().filter(|prices| prices.rates.cache_read.is_some()) else {
+                continue;
+            };
+            assert!(matches!(prices.cost(&usage), Cost::Estimated(_)), "{}", entry.id);
+            assert!(prices.tiers.iter().all(|tier| tier.rates.cache_write.is_some()), "{}", entry.id);
+            priced += 1;
+        }
+        assert!(priced > 20, "{priced}");
+    }
+
     #[test]
     fn every_maker_is_reached_by_a_known_provider_or_only_by_its_models_names() {
         let profiles = Profiles::bundled().unwrap();

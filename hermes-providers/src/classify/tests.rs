@@ -180,6 +180,24 @@ fn frames_are_classed_by_the_status_inside() {
     assert_eq!(error(None, r#"{"error":{"message":"boom"}}"#, false).class, ServerError);
 }
 
+/// Inside a 200 there is no status that would say it; an unknown code is taken for the provider's own failure.
+#[test]
+fn codes_of_a_failed_response_that_no_second_attempt_helps_are_no_failure_of_the_server() {
+    for (code, class) in [
+        ("bio_policy", ContentPolicy),
+        ("misalignment_policy_violation", ContentPolicy),
+        ("image_content_policy_violation", ContentPolicy),
+        ("invalid_image_format", BadRequest),
+        ("image_too_large", BadRequest),
+        ("failed_to_download_image", BadRequest),
+        ("server_error", ServerError),
+        ("vector_store_timeout", ServerError),
+    ] {
+        let body = format!(r#"{{"error":{{"code":"{code}","message":"no"}}}}"#);
+        assert_eq!(error(None, &body, false).class, class, "{code}");
+    }
+}
+
 #[test]
 fn i24_no_key_is_in_an_error() {
     let error = error(Some(401), r#"{"error":{"message":"Incorrect API key the-very-key or sk-abc123def456"}}"#, false);

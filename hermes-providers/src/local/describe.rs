@@ -8,30 +8,38 @@
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder};
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::http::probe_client;
-use crate::local::probe::LocalModel;
+use crate::local::probe::{LocalModel, who};
+use crate::percent;
 
 /// For one description, all its questions together.
 pub const DESCRIBE_TIMEOUT_MS: u64 = 2000;
 /// Largest answer that is read.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// Asks the server of a local provider (`ollama`, `lmstudio`, `llamacpp`, `vllm`) at `base_url` for one model.
+/// Asks a server on the user's own computer or network at `base_url` for one model. `provider` is who it should be
+/// (`ollama`, `lmstudio`, `llamacpp`, `vllm`); any other name is looked at for what the server says of itself. A server that
+/// wants a key is shown the one that requests to it carry anyway.
 ///
-/// `None` when it is another provider, nobody answers in time, or the server does not know the model.
-pub async fn describe_local(provider: &str, base_url: &str, model: &str) -> Option<LocalModel> {
+/// `None` when nobody answers in time, or the server does not know the model.
+pub async fn describe_local(
+    provider: &str,
+    base_url: &str,
+    model: &str,
+    key: Option<&SecretString>,
+) -> Option<LocalModel> {
     let limit = Duration::from_millis(DESCRIBE_TIMEOUT_MS);
-    let client = probe_client(limit).ok()?;
+    let client = Asking { client: probe_client(limit).ok()?, key };
     let root = base_url.trim_end_matches('/');
     let root = root.strip_suffix("/v1").unwrap_or(root);
     let described = async {
         match provider {
             "ollama" => ollama(&client, root, model).await,
-            "lmstudio" | "llamacpp" | "vllm" => listed(&client, root, provider, model).await,
-            _ => None,
+            provider => listed(&client, root, provider, model).await,
         }
     };
     timeout(limit, described).await.ok()?
@@ -50,7 +58,30 @@ pub(super) async fn json_of(request: RequestBuilder) -> Option<Value> {
     serde_json::from_slice(&body).ok()
 }
 
-async fn ollama(client: &Client, root: &str, model: &str) -> Option<LocalModel> {
+/// Who asks: the client, and the key of the server.
+struct Asking<'k> {
+    client: Client,
+    key: Option<&'k SecretString>,
+}
+
+impl Asking<'_> {
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
+        match self.key {
+            Some(key) => request.bearer_auth(key.expose_secret()),
+            None => request,
+        }
+    }
+
+    fn get(&self, url: String) -> RequestBuilder {
+        self.with_key(self.client.get(url))
+    }
+
+    fn post(&self, url: String) -> RequestBuilder {
+        self.with_key(self.client.post(url))
+    }
+}
+
+async fn ollama(client: &Asking<'_>, root: &str, model: &str) -> Option<LocalModel> {
     let shown = json_of(client.post(format!("{root}/api/show")).json_body(&json!({ "model": model }))).await?;
     let mut found = of_show(model, &shown);
     if let Some(running) = json_of(client.get(format!("{root}/api/ps"))).await {
@@ -60,15 +91,51 @@ async fn ollama(client: &Client, root: &str, model: &str) -> Option<LocalModel> 
     Some(found)
 }
 
-async fn listed(client: &Client, root: &str, provider: &str, model: &str) -> Option<LocalModel> {
+async fn listed(client: &Asking<'_>, root: &str, provider: &str, model: &str) -> Option<LocalModel> {
     let list = json_of(client.get(format!("{root}/v1/models"))).await?;
-    let mut models: Vec<LocalModel> = list.get("data")?.as_array()?.iter().filter_map(of_entry).collect();
+    let entries = list.get("data")?.as_array()?;
+    let provider = who(entries, provider);
+    if provider == "ollama" {
+        return ollama(client, root, model).await;
+    }
+    let mut models: Vec<LocalModel> = entries.iter().filter_map(of_entry).collect();
     if let Some(path) = more_path(provider)
         && let Some(more) = json_of(client.get(format!("{root}/{path}"))).await
     {
+        if is_router(&more) {
+            return routed(client, root, models, model).await;
+        }
         enrich(&mut models, &more);
     }
     models.into_iter().find(|found| found.id == model)
+}
+
+/// One of the models behind a llama.cpp router, which answers for each by itself. One that is not loaded is not loaded for
+/// this: how large its window will be is not known then.
+async fn routed(client: &Asking<'_>, root: &str, models: Vec<LocalModel>, model: &str) -> Option<LocalModel> {
+    let found = models.into_iter().find(|found| found.id == model)?;
+    let name = percent::encode(model);
+    let props = json_of(client.get(format!("{root}/props?model={name}&autoload=false"))).await;
+    let mut one = vec![found];
+    if let Some(props) = props {
+        enrich(&mut one, &props);
+    }
+    one.pop()
+}
+
+/// What the one model of a llama.cpp server has, from its `/props`. Nothing when it does not tell.
+#[cfg(unix)]
+pub(super) async fn served_at(client: &Client, root: &str) -> LocalModel {
+    let limit = Duration::from_millis(DESCRIBE_TIMEOUT_MS);
+    let props = timeout(limit, json_of(client.get(format!("{root}/props")))).await.ok().flatten();
+    let mut one = vec![LocalModel::default()];
+    enrich(&mut one, &props.unwrap_or_default());
+    one.pop().unwrap_or_default()
+}
+
+/// A llama.cpp server without a model of its own.
+pub(super) fn is_router(props: &Value) -> bool {
+    props.get("role").and_then(Value::as_str) == Some("router")
 }
 
 /// Where a server tells more than the list.
@@ -86,17 +153,22 @@ pub(super) fn of_entry(entry: &Value) -> Option<LocalModel> {
     let id = entry.get("id")?.as_str()?.to_owned();
     let window = ["max_model_len", "context_length", "max_context_length"];
     let trained_window = entry.pointer("/meta/n_ctx_train").and_then(Value::as_u64);
-    let context_window = window.into_iter().find_map(|key| entry.get(key)?.as_u64());
-    // What a llama.cpp model was trained with; the server's own setting may replace it below.
-    Some(LocalModel { id, context_window: context_window.or(trained_window), trained_window, ..LocalModel::default() })
+    let set = window.into_iter().find_map(|key| entry.get(key)?.as_u64());
+    // Newer llama.cpp servers say here what they were set to.
+    let context_window = set.or_else(|| entry.pointer("/meta/n_ctx").and_then(Value::as_u64));
+    let context_window = context_window.filter(|tokens| *tokens > 0);
+    Some(LocalModel { id, context_window, trained_window, ..LocalModel::default() })
 }
 
 /// Adds what `/props` (llama.cpp), `/api/v0/models` (LM Studio) or `/api/ps` (Ollama) tells.
 pub(super) fn enrich(models: &mut Vec<LocalModel>, more: &Value) {
+    if is_router(more) {
+        return;
+    }
     if let Some(window) = more.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64) {
         let flag = |place: &str| more.pointer(place).and_then(Value::as_bool);
         for model in models {
-            model.context_window = Some(window);
+            model.context_window = Some(window).filter(|tokens| *tokens > 0).or(model.context_window);
             model.vision = flag("/modalities/vision");
             model.tools = flag("/chat_template_caps/supports_tools");
         }
@@ -124,7 +196,8 @@ pub(super) fn enrich(models: &mut Vec<LocalModel>, more: &Value) {
 fn of_lmstudio(model: &mut LocalModel, entry: &Value) {
     let number = |key: &str| entry.get(key).and_then(Value::as_u64);
     model.trained_window = number("max_context_length");
-    model.context_window = number("loaded_context_length").or(model.trained_window).or(model.context_window);
+    // One that is not loaded is loaded with a setting that nobody tells.
+    model.context_window = number("loaded_context_length").or(model.context_window);
     model.vision = entry.get("type").and_then(Value::as_str).map(|kind| kind == "vlm");
     model.tools = entry.get("capabilities").and_then(Value::as_array).map(|words| has(words, "tool_use"));
 }
@@ -199,12 +272,19 @@ mod tests {
     #[test]
     fn llama_cpp_tells_window_sight_and_tools_in_its_properties() {
         let mut models = vec![of_entry(&json!({"id": "a", "meta": {"n_ctx_train": 8192}})).unwrap()];
-        assert_eq!(models[0].context_window, Some(8192));
+        assert_eq!(models[0].context_window, None, "what it was made for is not what it is set to");
+        let newer = of_entry(&json!({"id": "a", "meta": {"n_ctx_train": 8192, "n_ctx": 2048}})).unwrap();
+        assert_eq!(newer.context_window, Some(2048));
         let props = json!({"default_generation_settings": {"n_ctx": 4096}, "modalities": {"vision": true},
                            "chat_template_caps": {"supports_tools": false}});
         enrich(&mut models, &props);
         assert_eq!((models[0].context_window, models[0].trained_window), (Some(4096), Some(8192)));
         assert_eq!((models[0].vision, models[0].tools), (Some(true), Some(false)));
+        let router = json!({"role": "router", "default_generation_settings": {"n_ctx": 0}});
+        enrich(&mut models, &router);
+        assert_eq!(models[0].context_window, Some(4096), "a router has no window of its own");
+        enrich(&mut models, &json!({"default_generation_settings": {"n_ctx": 0}}));
+        assert_eq!(models[0].context_window, Some(4096), "none is no window");
     }
 
     #[test]
@@ -219,7 +299,8 @@ mod tests {
         ]});
         enrich(&mut models, &more);
         let told: Vec<_> = models.iter().map(|m| (m.id.as_str(), m.context_window, m.vision, m.tools)).collect();
-        assert_eq!(told, [("b", Some(9000), Some(true), Some(true)), ("a", Some(100_000), Some(false), Some(false))]);
+        assert_eq!(told, [("b", Some(9000), Some(true), Some(true)), ("a", None, Some(false), Some(false))]);
+        assert_eq!(models[1].trained_window, Some(100_000));
     }
 
     #[test]

@@ -112,7 +112,7 @@ async fn look(client: &Client, expected: &str, port: u16, until: Instant) -> Opt
 
 /// What the server says of itself. One that says nothing known is taken for what its port stands for only when that
 /// server says nothing either; else it is just some compatible server.
-fn who<'a>(entries: &[Value], expected: &'a str) -> &'a str {
+pub(super) fn who<'a>(entries: &[Value], expected: &'a str) -> &'a str {
     let owner = entries.iter().find_map(|entry| entry.get("owned_by")?.as_str()).unwrap_or_default();
     match owner {
         "library" => "ollama",

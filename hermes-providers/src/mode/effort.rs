@@ -95,4 +95,24 @@ mod tests {
             assert_eq!(clamp_effort(wanted, model, &quirks), sent, "{model} {wanted}");
         }
     }
+
+    #[test]
+    fn bundled_profiles_send_only_efforts_that_their_makers_name() {
+        let profiles = crate::profile::Profiles::bundled().unwrap();
+        let sent = |profile: &str, model: &str, wanted: &str| {
+            let quirks = &profiles.get(profile).unwrap().quirks;
+            clamp_effort(wanted, model, quirks).map(str::to_owned)
+        };
+        for (profile, model, wanted, expect) in [
+            ("groq", "openai/gpt-oss-120b", "max", Some("high")),
+            ("groq", "openai/gpt-oss-120b", "none", None),
+            ("groq", "qwen/qwen3-32b", "high", None),
+            ("groq", "qwen/qwen3-32b", "none", Some("none")),
+            ("groq", "llama-3.3-70b-versatile", "low", None),
+            ("meta-ai", "muse-spark-1.3", "none", None),
+            ("meta-ai", "muse-spark-1.3", "max", Some("xhigh")),
+        ] {
+            assert_eq!(sent(profile, model, wanted).as_deref(), expect, "{profile}/{model}, {wanted}");
+        }
+    }
 }

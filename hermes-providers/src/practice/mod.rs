@@ -132,7 +132,7 @@ fn next_id(messages: &[ChatMessage]) -> u64 {
 }
 
 /// Pieces of about [`CHUNK_BYTES`], cut between characters.
-fn chunks(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {

@@ -42,6 +42,9 @@ pub struct Profile {
     /// Runs on the user's own computer: found by probing, allowed to be slow.
     #[serde(default)]
     pub local: bool,
+    /// This program runs the server itself: it has no address before that.
+    #[serde(default)]
+    pub managed: bool,
     /// Headers that go with every request. Never secrets.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,

@@ -17,6 +17,7 @@ const BUNDLED: &[(&str, &str)] = &[
     ("lmstudio.toml", include_str!("../../profiles/lmstudio.toml")),
     ("vllm.toml", include_str!("../../profiles/vllm.toml")),
     ("llamacpp.toml", include_str!("../../profiles/llamacpp.toml")),
+    ("llama-server.toml", include_str!("../../profiles/llama-server.toml")),
     ("anthropic.toml", include_str!("../../profiles/anthropic.toml")),
     ("bedrock.toml", include_str!("../../profiles/bedrock.toml")),
     ("gemini.toml", include_str!("../../profiles/gemini.toml")),
@@ -231,7 +232,8 @@ mod tests {
             assert!(url.is_empty() || url.starts_with("https://") || profile.local, "{}", profile.id);
             assert!(!url.ends_with('/'), "{}", profile.id);
             assert!(profile.key == KeyRule::Optional || !profile.env_keys.is_empty(), "{}", profile.id);
-            assert!(!url.is_empty() || profile.base_url_env.is_some(), "{}", profile.id);
+            assert!(!url.is_empty() || profile.base_url_env.is_some() || profile.managed, "{}", profile.id);
+            assert!(!profile.managed || (profile.local && url.is_empty()), "{}", profile.id);
         }
     }
 

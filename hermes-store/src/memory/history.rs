@@ -44,7 +44,7 @@ impl State {
             kind: row.new.kind,
             copy_of: row.life.copy_of.clone(),
             turn: row.turn.clone(),
-            bytes: history::row_bytes(&row.new) + row.calls.iter().map(arguments).sum::<u64>(),
+            bytes: row.new.shown_bytes() + row.calls.iter().map(arguments).sum::<u64>(),
             calls,
             answers: row.answers.clone(),
         }
@@ -223,7 +223,7 @@ impl State {
                     turn: turn.clone(),
                     seq,
                     digest: Digest::of(&new.digest()),
-                    new: (*new).clone(),
+                    new: (*new).clone().into(),
                     calls: Vec::new(),
                     answers: None,
                     created_ms: now,
@@ -237,9 +237,7 @@ impl State {
                     row.session = swap.session.clone();
                     row.seq = seq;
                     if let Some(content) = content {
-                        row.new.content = (*content).to_owned();
-                        row.new.api_content = None;
-                        row.new.sidecar = None;
+                        row.new.replace_content(content);
                     }
                     row
                 }

@@ -144,7 +144,7 @@ impl State {
                 .map(|call| RecordedCall { new: call.new.clone(), state: call.state })
                 .collect();
             let is_open = calls.iter().any(|call| call.state != JournalState::Settled);
-            is_open.then(|| Round::read_back(id.clone(), row.new.clone(), calls))
+            is_open.then(|| Round::read_back(id.clone(), row.new.message(), calls))
         });
         let journal = calls.iter().map(|call| JournalCall {
             call: call.new.call.clone(),

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use super::indexed::{Admissions, Calls, Rows};
 use super::usage::Usage;
 use crate::admission::{AdmissionRecord, AdmissionStatus};
 use crate::error::StoreError;
 use crate::fence::Fence;
-use crate::history::{BranchOrigin, HistoryChange, LockRow};
+use crate::history::{self, BranchOrigin, HistoryChange, LockRow};
 use crate::ids::{
     AdmissionId, CallId, ChangeId, ConversationId, Generation, MessageId, OwnerId, SessionId, Token, TurnId,
 };
-use crate::message::{MessageKind, NewMessage, Role, RowState, StoredCall, StoredMessage, UsageDelta};
+use crate::message::{
+    ApiContent, MessageKind, NewMessage, Role, RowState, Sidecar, StoredCall, StoredMessage, UsageDelta,
+};
 use crate::round::{CallOutcome, CallResult, JournalState, NewCall};
 use crate::rules::{self, OwnerRow, conflict, is_shown, not_found, not_running};
 use crate::session::{ConversationFlags, SessionRecord, TitleSource};
@@ -108,6 +111,74 @@ impl Digest {
     }
 }
 
+/// What was written in a row. There are as many of these as anything, and what few of them have stands behind one
+/// pointer: 150 bytes less for a row that has none of it.
+#[derive(Debug, Clone)]
+pub(super) struct Body {
+    pub(super) id: MessageId,
+    pub(super) role: Role,
+    pub(super) kind: MessageKind,
+    pub(super) content: Box<str>,
+    finish: Option<Box<str>>,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few rows have.
+#[derive(Debug, Clone)]
+struct Rare {
+    api_content: Option<ApiContent>,
+    reasoning: Option<String>,
+    sidecar: Option<Sidecar>,
+    meta: Option<Value>,
+}
+
+impl From<NewMessage> for Body {
+    fn from(new: NewMessage) -> Self {
+        let NewMessage { id, role, kind, content, api_content, reasoning, sidecar, finish, meta } = new;
+        let is_rare = api_content.is_some() || reasoning.is_some() || sidecar.is_some() || meta.is_some();
+        let rare = is_rare.then(|| Box::new(Rare { api_content, reasoning, sidecar, meta }));
+        Self { id, role, kind, content: content.into(), finish: finish.map(Into::into), rare }
+    }
+}
+
+impl Body {
+    /// The message again, as it was handed in.
+    pub(super) fn message(&self) -> NewMessage {
+        let rare = self.rare.as_deref();
+        NewMessage {
+            id: self.id.clone(),
+            role: self.role,
+            kind: self.kind,
+            content: self.content.as_ref().to_owned(),
+            api_content: rare.and_then(|rare| rare.api_content.clone()),
+            reasoning: rare.and_then(|rare| rare.reasoning.clone()),
+            sidecar: rare.and_then(|rare| rare.sidecar.clone()),
+            finish: self.finish.as_deref().map(str::to_owned),
+            meta: rare.and_then(|rare| rare.meta.clone()),
+        }
+    }
+
+    /// Size of what a model sees of it, in bytes.
+    pub(super) fn shown_bytes(&self) -> u64 {
+        let rare = self.rare.as_deref();
+        history::row_bytes(
+            &self.content,
+            rare.and_then(|rare| rare.api_content.as_ref()),
+            rare.and_then(|rare| rare.reasoning.as_deref()),
+            rare.and_then(|rare| rare.sidecar.as_ref()),
+        )
+    }
+
+    /// Another text in place of this one: what a provider was shown and made for the old text goes with it.
+    pub(super) fn replace_content(&mut self, content: &str) {
+        self.content = content.into();
+        if let Some(rare) = &mut self.rare {
+            rare.api_content = None;
+            rare.sidecar = None;
+        }
+    }
+}
+
 /// A row as it was written; calls are joined to it when it is read.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
@@ -116,7 +187,7 @@ pub(super) struct Row {
     pub(super) turn: TurnId,
     pub(super) seq: i64,
     pub(super) digest: Digest,
-    pub(super) new: NewMessage,
+    pub(super) new: Body,
     pub(super) calls: Vec<CallId>,
     pub(super) answers: Option<CallId>,
     pub(super) created_ms: i64,
@@ -238,23 +309,24 @@ impl State {
     /// A row as readers get it.
     pub(super) fn stored(&self, row: &Row) -> StoredMessage {
         let join = |call: &CallId| self.calls.get(call).map(|call| call.stored());
+        let message = row.new.message();
         StoredMessage {
             seq: row.seq,
-            id: row.new.id.clone(),
+            id: message.id,
             session: row.session.clone(),
             turn: row.turn.clone(),
-            role: row.new.role,
-            kind: row.new.kind,
+            role: message.role,
+            kind: message.kind,
             state: row.life.state,
             copy_of: row.life.copy_of.clone(),
-            content: row.new.content.clone(),
-            api_content: row.new.api_content.clone(),
-            reasoning: row.new.reasoning.clone(),
-            sidecar: row.new.sidecar.clone(),
-            finish: row.new.finish.clone(),
+            content: message.content,
+            api_content: message.api_content,
+            reasoning: message.reasoning,
+            sidecar: message.sidecar,
+            finish: message.finish,
             calls: row.calls.iter().filter_map(join).collect(),
             answers: row.answers.as_ref().and_then(join),
-            meta: row.new.meta.clone(),
+            meta: message.meta,
             created_at_ms: row.created_ms,
         }
     }
@@ -352,7 +424,7 @@ impl State {
                     turn: turn.clone(),
                     seq,
                     digest: Digest::of(&new.digest()),
-                    new,
+                    new: new.into(),
                     calls: Vec::new(),
                     answers: None,
                     created_ms: now,
@@ -380,7 +452,7 @@ impl State {
             turn: call.turn,
             seq: call.result_seq,
             digest: Digest::of(&new.digest()),
-            new,
+            new: new.into(),
             calls: Vec::new(),
             answers: Some(id.clone()),
             created_ms: now,

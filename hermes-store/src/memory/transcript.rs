@@ -128,7 +128,7 @@ impl State {
             turn: turn.clone(),
             seq: first,
             digest,
-            new: round.assistant().clone(),
+            new: round.assistant().clone().into(),
             calls: calls.iter().map(|call| call.call.clone()).collect(),
             answers: None,
             created_ms: now,

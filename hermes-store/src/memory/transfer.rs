@@ -94,7 +94,7 @@ impl State {
             answers: row.answers.map(|answer| answer.call),
             created_ms: row.created_ms,
             life: Life { state: row.state, copy_of: row.copy_of, undone: None },
-            new: row.new,
+            new: row.new.into(),
         });
     }
 
@@ -232,26 +232,23 @@ impl State {
             Some(BundleAnswer { call: call.clone(), outcome })
         });
         let is_copy = row.life.copy_of.is_some();
+        let message = row.new.message();
         BundleRow {
-            id: row.new.id.clone(),
+            id: message.id,
             session: row.session.clone(),
             turn: row.turn.clone(),
-            role: row.new.role,
-            kind: row.new.kind,
+            role: message.role,
+            kind: message.kind,
             state: row.life.state,
             copy_of: row.life.copy_of.clone(),
-            content: row.new.content.clone(),
-            api_content: row.new.api_content.as_ref().map(|api| Exact(api.0.clone())),
-            reasoning: row.new.reasoning.clone(),
-            sidecar: row
-                .new
-                .sidecar
-                .as_ref()
-                .map(|one| BundleSidecar { issuer: one.issuer.clone(), bytes: Exact(one.bytes.clone()) }),
-            finish: row.new.finish.clone(),
+            content: message.content,
+            api_content: message.api_content.map(|api| Exact(api.0)),
+            reasoning: message.reasoning,
+            sidecar: message.sidecar.map(|one| BundleSidecar { issuer: one.issuer, bytes: Exact(one.bytes) }),
+            finish: message.finish,
             calls: if is_copy { Vec::new() } else { row.calls.iter().filter_map(call).collect() },
             answers,
-            meta: row.new.meta.clone(),
+            meta: message.meta,
             created_at_ms: row.created_ms,
         }
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::tool::Tool;
 
 pub use leftover::{CALL_ID_VARIABLE, end_leftovers};
+pub use spawn::is_secret_name;
 
 /// Every built-in tool.
 #[must_use]

@@ -82,8 +82,9 @@ pub(super) fn environment(config: &SessionConfig, call_id: &str) -> BTreeMap<Str
     env
 }
 
-/// Names that hold secrets by their form.
-fn is_secret_name(name: &str) -> bool {
+/// Names of variables that hold secrets by their form: what is started for the user does not get them.
+#[must_use]
+pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let ends = ["_API_KEY", "_APIKEY", "_TOKEN", "_KEY", "_PASS", "_CREDENTIALS", "_PAT"];
     let holds = ["SECRET", "PASSWORD", "PASSWD", "PRIVATE_KEY"];

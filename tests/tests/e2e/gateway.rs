@@ -17,15 +17,15 @@ const COMES_MAX_S: u64 = 60;
 const SHUTDOWN_MAX_S: u64 = 20;
 
 /// A running `hermes-gateway`, spoken to by lines.
-struct Gateway {
-    child: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+pub struct Gateway {
+    pub child: Child,
+    pub input: ChildStdin,
+    pub output: Lines<BufReader<ChildStdout>>,
     id: u64,
 }
 
 impl Gateway {
-    fn start(home: &Home) -> Self {
+    pub fn start(home: &Home) -> Self {
         let mut child = Command::new(hermes().unwrap().with_file_name("hermes-gateway"))
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -45,7 +45,7 @@ impl Gateway {
     }
 
     /// Sends a request and waits for its result.
-    async fn call(&mut self, method: &str, params: Value) -> Value {
+    pub async fn call(&mut self, method: &str, params: Value) -> Value {
         self.id += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params});
         self.input.write_all(format!("{request}\n").as_bytes()).await.unwrap();

@@ -15,6 +15,7 @@ mod clients;
 mod crash;
 mod faults;
 mod gateway;
+mod llama;
 mod models;
 mod oneshot;
 mod prefix;

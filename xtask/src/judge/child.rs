@@ -1,6 +1,6 @@
 //! Programs that a judge starts: each has an owner that ends it, and its lines come with the time they came at.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
@@ -60,6 +60,15 @@ impl Running {
         Ok(Self { name: name.to_owned(), child, stdin, lines, started })
     }
 
+    /// Writes one line to the input.
+    ///
+    /// # Errors
+    /// The program reads no more.
+    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().with_context(|| format!("the input of {} is closed", self.name))?;
+        writeln!(stdin, "{line}").with_context(|| format!("{} reads no more", self.name))
+    }
+
     /// The next line; `None` at the end of the output.
     ///
     /// # Errors
@@ -87,6 +96,14 @@ impl Running {
             bail!("{} did not end within {} s", self.name, limit.as_secs());
         };
         Ok((lines, code, self.started.elapsed()))
+    }
+
+    /// Whether it ended by itself.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub(super) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.end(Duration::ZERO)?.is_some())
     }
 
     /// Waits at most `limit` for the end; the exit code, or `None` while it still runs.
@@ -137,9 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn finish_ends_the_input() {
-        let (lines, code, _) = shell("cat; echo done").finish(LIMIT).unwrap();
-        assert_eq!((lines.len(), code), (1, Some(0)));
+    fn finish_ends_the_input_behind_what_was_said() {
+        let mut running = shell("cat; echo done");
+        running.say("hello").unwrap();
+        let (lines, code, _) = running.finish(LIMIT).unwrap();
+        assert_eq!(lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), ["hello", "done"]);
+        assert_eq!(code, Some(0));
     }
 
     #[test]

