@@ -8,10 +8,11 @@ use hermes_providers::{Profile, Profiles};
 use secrecy::SecretString;
 use serde::Serialize;
 
-use crate::compose::wrong;
+use crate::compose::{with_problems, wrong};
 use crate::config::dotenv::is_placeholder;
 use crate::config::{Config, Env, Keys, Scope};
 use crate::protocol::RpcError;
+use crate::{network, providers};
 
 /// Longest label, in characters.
 const LABEL_MAX_CHARS: usize = 60;
@@ -66,9 +67,12 @@ impl PendingLogin {
 
 /// The credentials of one home.
 pub struct Auth {
+    scope: Scope,
     file: AuthFile,
     keys: Keys,
     profiles: Profiles,
+    /// What is wrong with profiles of the user's.
+    problems: Vec<RpcError>,
     config: Config,
 }
 
@@ -83,10 +87,13 @@ impl Auth {
     /// The configuration or `.env` cannot be read.
     pub fn of(scope: &Scope, env: Env) -> Result<Self, RpcError> {
         let config_error = |error: crate::config::ConfigError| wrong(error.code(), error.to_string());
+        let (profiles, problems) = providers::load(&scope.home)?;
         Ok(Self {
+            scope: scope.clone(),
             file: AuthFile::at(scope.auth_json()),
             keys: Keys::load(scope, env).map_err(config_error)?,
-            profiles: Profiles::bundled().map_err(|error| wrong("HM0206", error.to_string()))?,
+            profiles,
+            problems,
             config: Config::load(scope).map_err(config_error)?,
         })
     }
@@ -101,7 +108,8 @@ impl Auth {
             return Ok((custom.to_owned(), None));
         }
         let known: Vec<&str> = self.profiles.iter().map(|profile| profile.id.as_str()).collect();
-        Err(wrong("HM0207", format!("provider {name:?} is not known; known are {}", known.join(", "))))
+        let error = wrong("HM0207", format!("provider {name:?} is not known; known are {}", known.join(", ")));
+        Err(with_problems(error, &self.problems))
     }
 
     fn seeded(&self, provider: &str) -> Vec<SeededKey> {
@@ -202,7 +210,8 @@ impl Auth {
                 format!("{provider} has no login that is configured; `hermes auth add {provider}` takes a key"),
             ));
         };
-        let login = begin_login(&oauth).await.map_err(|error| failed(&error.to_string()))?;
+        let transport = network::transport(&self.scope, &self.config, &self.keys).await?;
+        let login = begin_login(&oauth, &transport).await.map_err(|error| failed(&error.to_string()))?;
         Ok(PendingLogin { provider, label: label_of(label, "login"), login })
     }
 

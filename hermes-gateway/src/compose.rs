@@ -13,8 +13,8 @@ use hermes_core::{
 use hermes_providers::aws::AwsCredentials;
 use hermes_providers::catalogue::{Catalogue, Modality, Source};
 use hermes_providers::{
-    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, LlamaModel, Network, PRACTICE, PracticeModel, Profiles,
-    Timeouts, Transport, probe_local,
+    ApiMode, ChatModel, HttpChatModel, HttpModelConfig, LlamaModel, PRACTICE, PracticeModel, Profiles, Timeouts,
+    Transport, probe_local,
 };
 use hermes_store::postgres::{PostgresOptions, PostgresStore};
 use hermes_store::sqlite::{SqliteOptions, SqliteStore};
@@ -33,13 +33,12 @@ use crate::allow_list::FileAllowList;
 use crate::aws;
 use crate::background::Background;
 use crate::clock::TokioClock;
-use crate::config::{
-    ApprovalsMode, Config, ConfigError, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel,
-};
+use crate::config::{ApprovalsMode, Config, Env, Keys, Lookup, NobodyThere, Scope, StoreUrl, Synchronous, TaskModel};
 use crate::doctor;
 use crate::fallback;
 use crate::hub::{Hub, HubPeople};
 use crate::leftovers;
+use crate::lent::Lender;
 use crate::llama::{self, Llama};
 use crate::model::{self, Choice, Known, ModelFlags};
 use crate::pools::Pools;
@@ -47,7 +46,7 @@ use crate::prompt_source::FilePrompt;
 use crate::protocol::{Check, FallbackStatus, ModelStatusResponse, ProviderStatus, RpcError, ToolStatus};
 use crate::service::store_error;
 use crate::window_file::WindowFile;
-use crate::{models, providers};
+use crate::{models, network, providers};
 
 /// What one start of the program asks for, beyond what is configured.
 #[derive(Debug, Clone, Default)]
@@ -88,22 +87,6 @@ pub struct Launch {
     pub needs_model: bool,
 }
 
-/// How servers are reached, as configured.
-async fn transport(scope: &Scope, config: &Config, keys: &Keys, env: &Env) -> Result<Transport, RpcError> {
-    let (proxy, no_proxy) = config.network.proxy_in(env);
-    let proxy = proxy.map(|proxy| keys.expand(proxy.expose_secret()).into());
-    let mut network = Network { proxy, no_proxy, ..Network::default() };
-    if let Some(file) = &config.network.ca_file {
-        let path = scope.home.join(file);
-        let unreadable = |error: std::io::Error| {
-            let error = ConfigError::Unreadable { path: path.clone(), reason: error.to_string() };
-            wrong(error.code(), error.to_string())
-        };
-        network.extra_roots_pem = tokio::fs::read(&path).await.map_err(unreadable)?;
-    }
-    Ok(Transport::new(network))
-}
-
 /// Everything that a gateway is made of.
 pub(crate) struct Parts {
     scope: Scope,
@@ -138,7 +121,7 @@ pub(crate) fn wrong(code: &str, message: impl Into<String>) -> RpcError {
 }
 
 /// A provider that is not known may be one whose file was left out.
-fn with_problems(mut error: RpcError, problems: &[RpcError]) -> RpcError {
+pub(crate) fn with_problems(mut error: RpcError, problems: &[RpcError]) -> RpcError {
     for problem in problems.iter().filter(|_| error.code == "HM0207") {
         error.message.push_str(&format!("; {}: {}", problem.code, problem.message));
     }
@@ -155,7 +138,7 @@ impl Parts {
         let home = scope.home.clone();
         let read = tokio::task::spawn_blocking(move || providers::load(&home)).await;
         let (profiles, profile_problems) = read.map_err(|error| wrong("HM0206", error.to_string()))??;
-        let transport = transport(&scope, &config, &keys, &launch.env).await?;
+        let transport = network::transport(&scope, &config, &keys).await?;
         let flags = ModelFlags { model: launch.overrides.model.clone(), provider: launch.overrides.provider.clone() };
         let known = Known { config: &config, keys: &keys, profiles: &profiles };
         let mut choice = model::choose(&flags, known, None);
@@ -463,7 +446,10 @@ impl Parts {
         config.key.clone_from(&choice.key);
         if let Some(plan) = &choice.pool {
             let strategy = self.config.strategies.get(&plan.provider).copied().unwrap_or_default();
-            config.credentials = Some(self.pools.of(plan, &config.profile, &self.scope, strategy));
+            config.credentials = Some(self.pools.of(plan, &config.profile, &self.scope, strategy, &self.transport));
+        } else if choice.key.is_none() {
+            let lender = Lender { keys: &self.keys, scope: &self.scope };
+            config.credentials = self.pools.lent(lender, choice, &config.profile, &self.transport);
         }
         if signs {
             let (mut sources, address) = aws::sources(choice, &config.profile.base_url, &self.keys);

@@ -35,6 +35,8 @@ pub mod schema;
 #[cfg(feature = "test-util")]
 mod scripted;
 pub mod sse;
+#[cfg(feature = "http")]
+mod text_file;
 
 pub use chat::{
     ChatMessage, ChatModel, ChatRequest, CompletedCall, Completion, Delta, DeltaStream, Finish, Image, ModelInfo,

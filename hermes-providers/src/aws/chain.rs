@@ -1,166 +1,39 @@
 //! The chain: where credentials are found, and how temporary ones are renewed.
 
-use std::fmt;
-use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
-use futures::FutureExt as _;
-use futures::future::{BoxFuture, Shared, WeakShared};
 use secrecy::SecretString;
-use tokio::io::AsyncReadExt as _;
 
 use crate::aws::ini::{self, Kind, Section};
 use crate::aws::sources::{AwsSources, WebIdentity};
 use crate::aws::{DEFAULT_REGION, region_of, runtime_url, sts};
-use crate::credential::{Credentials, Next, Outcome, Secret, Ticket};
+use crate::credential::{Fetched, FetchedCredentials, Secret, SecretSource};
 use crate::error::{ErrorClass, ProviderError};
+use crate::text_file::read_text;
 
-/// Temporary keys are renewed when they end sooner than this. The request that is signed last may wait that long before
-/// AWS reads its signature.
-pub const REFRESH_AHEAD_MS: u64 = 300_000;
 /// Largest file of profiles.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// What was found.
-#[derive(Clone)]
-struct Found {
-    secret: Secret,
-    /// Where it was, for people.
-    label: String,
-    base_url: Option<String>,
-    ends: Option<SystemTime>,
-}
-
-impl Found {
-    fn ticket(&self) -> Ticket {
-        Ticket {
-            id: self.id(),
-            secret: self.secret.clone(),
-            base_url: self.base_url.clone(),
-            label: self.label.clone(),
-            lease: None,
-        }
-    }
-
-    /// The place and the key, which is not secret; temporary keys have one each.
-    fn id(&self) -> String {
-        match &self.secret {
-            Secret::Aws { access_key_id, .. } => format!("{}:{access_key_id}", self.label),
-            _ => self.label.clone(),
-        }
-    }
-
-    fn ends_within(&self, span: Duration, now: SystemTime) -> bool {
-        self.ends.is_some_and(|ends| ends.duration_since(now).is_ok_and(|left| left < span) || ends <= now)
-    }
-}
-
-type Finding = BoxFuture<'static, Result<Arc<Found>, ProviderError>>;
-
-#[derive(Default)]
-struct State {
-    found: Option<Arc<Found>>,
-    /// The search that is under way, for all who wait. Theirs: when nobody waits any more it is dropped.
-    search: Option<WeakShared<Finding>>,
-    /// The credential that AWS refused last.
-    refused: Option<String>,
-}
-
 /// AWS credentials by the chain of [`AwsSources`]. Nothing is read before the first request; files are read again when
-/// AWS refuses what was in them, and temporary keys are renewed [`REFRESH_AHEAD_MS`] before they end. When that fails, the
-/// old ones are used until they end.
-pub struct AwsCredentials {
-    sources: Arc<AwsSources>,
-    state: Mutex<State>,
-}
-
-impl fmt::Debug for AwsCredentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AwsCredentials").field("sources", &self.sources).finish_non_exhaustive()
-    }
-}
-
-impl AwsCredentials {
-    /// The chain over these sources.
-    #[must_use]
-    pub fn new(sources: AwsSources) -> Self {
-        Self { sources: Arc::new(sources), state: Mutex::default() }
-    }
-
-    /// Held for a few assignments and never over a wait; a panic in between would leave nothing half done.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The search that is under way, or a new one. Whoever waits drives it.
-    fn search(&self, state: &mut State) -> Shared<Finding> {
-        let running = state.search.as_ref().and_then(WeakShared::upgrade).filter(|search| search.peek().is_none());
-        if let Some(search) = running {
-            return search;
-        }
-        let sources = Arc::clone(&self.sources);
-        let search = async move { find(&sources).await.map(Arc::new) }.boxed().shared();
-        state.search = search.downgrade();
-        search
-    }
-}
+/// AWS refuses what was in them, and temporary keys are renewed before they end.
+pub type AwsCredentials = FetchedCredentials<AwsSources>;
 
 #[async_trait]
-impl Credentials for AwsCredentials {
-    async fn take(&self, _: &str) -> Result<Ticket, ProviderError> {
-        let now = SystemTime::now();
-        let (search, old) = {
-            let mut state = self.state();
-            let old = state.found.clone();
-            match &old {
-                Some(found) if !found.ends_within(Duration::from_millis(REFRESH_AHEAD_MS), now) => {
-                    return Ok(found.ticket());
-                }
-                _ => (self.search(&mut state), old),
-            }
-        };
-        match search.await {
-            Ok(found) => {
-                self.state().found = Some(Arc::clone(&found));
-                Ok(found.ticket())
-            }
-            Err(error) => match old.filter(|old| !old.ends_within(Duration::ZERO, now)) {
-                Some(old) => {
-                    tracing::warn!(code = error.code(), "AWS credentials were not renewed: {}", error.message);
-                    Ok(old.ticket())
-                }
-                None => Err(error),
-            },
-        }
+impl SecretSource for AwsSources {
+    async fn fetch(&self) -> Result<Fetched, ProviderError> {
+        find(self).await
     }
 
-    fn report(&self, ticket: &Ticket, _: &str, outcome: Outcome<'_>) -> Next {
-        let mut state = self.state();
-        match outcome {
-            Outcome::Answered => {
-                state.refused = None;
-                Next::Same
-            }
-            Outcome::Failed(error) if error.class == ErrorClass::Auth => {
-                // A late answer about keys that were renewed meanwhile says nothing about the new ones.
-                if state.found.as_ref().is_none_or(|found| found.id() == ticket.id) {
-                    state.found = None;
-                }
-                let is_first = state.refused.as_deref() != Some(ticket.id.as_str());
-                state.refused = Some(ticket.id.clone());
-                // What was refused may be out of date: look once more, and no second time for the same.
-                if is_first && !matches!(ticket.secret, Secret::Key(_)) { Next::Another } else { Next::Same }
-            }
-            Outcome::Failed(_) => Next::Same,
-        }
+    /// A bearer key is what it is.
+    fn may_change(&self) -> bool {
+        self.bearer.is_none()
     }
 }
 
 /// Goes through the chain.
-async fn find(sources: &AwsSources) -> Result<Found, ProviderError> {
+async fn find(sources: &AwsSources) -> Result<Fetched, ProviderError> {
     let name = sources.profile.as_deref().unwrap_or("default");
     // A file that nobody needs must not stop anything; a profile that was named must be there.
     let profile = Profile::read(sources, name).await;
@@ -215,11 +88,21 @@ impl Place {
         }
     }
 
-    fn found(&self, secret: Secret, label: &str, ends: Option<SystemTime>) -> Found {
-        Found { secret, label: label.to_owned(), base_url: self.base_url.clone(), ends }
+    fn found(&self, secret: Secret, label: &str, ends: Option<SystemTime>) -> Fetched {
+        // The place and the key, which is not secret; temporary keys have one each.
+        let id = match &secret {
+            Secret::Aws { access_key_id, .. } => format!("{label}:{access_key_id}"),
+            _ => label.to_owned(),
+        };
+        Fetched { secret, id, label: label.to_owned(), base_url: self.base_url.clone(), ends }
     }
 
-    async fn assume(&self, identity: &WebIdentity, sources: &AwsSources, label: &str) -> Result<Found, ProviderError> {
+    async fn assume(
+        &self,
+        identity: &WebIdentity,
+        sources: &AwsSources,
+        label: &str,
+    ) -> Result<Fetched, ProviderError> {
         let url = sources.sts_url.as_deref();
         let session = sts::assume_role(identity, &self.region, url, &sources.transport).await?;
         let secret = self.secret(&session.access_key_id, session.secret_access_key, Some(session.session_token));
@@ -239,7 +122,7 @@ impl Profile {
         let mut profile = Self::default();
         for (file, kind) in [(&sources.credentials_file, Kind::Credentials), (&sources.config_file, Kind::Config)] {
             let Some(text) = (match file {
-                Some(file) => read_text(file, MAX_FILE_BYTES).await?,
+                Some(file) => text_of(file, MAX_FILE_BYTES).await?,
                 None => None,
             }) else {
                 continue;
@@ -295,21 +178,11 @@ impl Profile {
 }
 
 /// The text of a file; `None` when it is not there.
-pub(super) async fn read_text(file: &Path, max_bytes: u64) -> Result<Option<String>, ProviderError> {
-    let read = async {
-        let mut bytes = Vec::new();
-        tokio::fs::File::open(file).await?.take(max_bytes + 1).read_to_end(&mut bytes).await?;
-        Ok::<_, io::Error>(bytes)
-    };
-    let wrong = |what: &str| {
+pub(super) async fn text_of(file: &Path, max_bytes: u64) -> Result<Option<String>, ProviderError> {
+    let wrong = |what: String| {
         ProviderError::new(ErrorClass::Configuration, format!("{} cannot be used: {what}", file.display()))
     };
-    match read.await {
-        Ok(bytes) if bytes.len() as u64 > max_bytes => Err(wrong("it is too large")),
-        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| wrong("it is no text")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(wrong(&error.to_string())),
-    }
+    read_text(file, max_bytes).await.map_err(wrong)
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::aws::AwsEnvKeys;
+use crate::credential::{Credentials as _, Next, Outcome, Ticket};
 use secrecy::ExposeSecret;
 use std::path::PathBuf;
-use tokio::io::AsyncWriteExt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// A directory of its own, removed with the value.

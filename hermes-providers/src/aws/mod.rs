@@ -12,10 +12,10 @@ mod sources;
 mod sts;
 mod time;
 
-pub use chain::{AwsCredentials, REFRESH_AHEAD_MS};
+pub use chain::AwsCredentials;
 pub(crate) use sign::{Keys, Request, sign};
 pub use sources::{AwsEnvKeys, AwsSources, WebIdentity};
-pub(crate) use time::clock_error_ms;
+pub(crate) use time::{clock_error_ms, parse as parse_time};
 
 /// The name that requests to models are signed for.
 pub(crate) const SERVICE: &str = "bedrock";

@@ -5,24 +5,22 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::Url;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::time::timeout;
 
 use crate::aws::sources::WebIdentity;
 use crate::aws::{domain, time};
 use crate::classify::redact;
 use crate::error::{ErrorClass, ProviderError};
-use crate::http::Transport;
+use crate::http::{Exchange, Transport, exchange};
 use crate::percent;
 
 /// For the whole exchange.
 const EXCHANGE_TIMEOUT_MS: u64 = 30_000;
-/// Largest answer that is read; a real one has 2 kB.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Largest token; the API takes 20,000 characters.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
+/// How the form is written.
+const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 /// The API's version.
 const VERSION: &str = "2011-06-15";
 /// What a session is called when nobody named it.
@@ -44,26 +42,11 @@ pub(super) async fn assume_role(
     url: Option<&str>,
     transport: &Transport,
 ) -> Result<Session, ProviderError> {
-    let token = super::chain::read_text(&identity.token_file, MAX_TOKEN_BYTES).await?.ok_or_else(|| {
+    let token = super::chain::text_of(&identity.token_file, MAX_TOKEN_BYTES).await?.ok_or_else(|| {
         failed(ErrorClass::Configuration, &format!("the token file {} is not there", identity.token_file.display()))
     })?;
     let token = SecretString::from(token.trim().to_owned());
     let url = url.map_or_else(|| format!("https://sts.{region}.{}/", domain(region)), str::to_owned);
-    let work = exchange(identity, &token, &url, transport);
-    match timeout(Duration::from_millis(EXCHANGE_TIMEOUT_MS), work).await {
-        Ok(done) => done,
-        Err(_) => Err(failed(ErrorClass::Timeout, "the exchange of the web identity took too long; try again")),
-    }
-}
-
-async fn exchange(
-    identity: &WebIdentity,
-    token: &SecretString,
-    url: &str,
-    transport: &Transport,
-) -> Result<Session, ProviderError> {
-    let url = Url::parse(url).map_err(|_| failed(ErrorClass::Configuration, "the address for tokens is none"))?;
-    let client = transport.token_client(&url).await?;
     let name = identity.session_name.as_deref().unwrap_or(SESSION_NAME);
     let form = [
         ("Action", "AssumeRoleWithWebIdentity"),
@@ -73,28 +56,19 @@ async fn exchange(
         ("WebIdentityToken", token.expose_secret()),
     ];
     let form: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", percent::encode(value))).collect();
-    let request = client.post(url).body(form.join("&"));
-    let form_type = HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8");
-    // What a transport error says may hold the address, which may hold a password.
-    let lost = |error: reqwest::Error| {
-        let what = format!("the web identity cannot be exchanged ({}); try again", error.without_url());
-        failed(ErrorClass::Timeout, &redact(&what, &[token.expose_secret()]))
+    let ask = Exchange {
+        method: Method::POST,
+        url: &url,
+        headers: vec![("content-type", FORM.to_owned())],
+        body: form.join("&").into_bytes(),
+        limit: Duration::from_millis(EXCHANGE_TIMEOUT_MS),
     };
-    let mut response = request.header(CONTENT_TYPE, form_type).send().await.map_err(lost)?;
-    let status = response.status();
-    let mut body = Vec::new();
-    while let Some(bytes) = response.chunk().await.map_err(lost)? {
-        if body.len() + bytes.len() > MAX_ANSWER_BYTES {
-            return Err(failed(
-                ErrorClass::Limit,
-                "the answer to the web identity is larger than this program accepts",
-            ));
-        }
-        body.extend_from_slice(&bytes);
-    }
+    let (status, body) = exchange(transport, ask).await.map_err(|lost| {
+        failed(ErrorClass::Timeout, &format!("the web identity cannot be exchanged ({}); try again", lost.why))
+    })?;
     let text = String::from_utf8_lossy(&body);
-    if !status.is_success() {
-        return Err(refused(status.as_u16(), &text, token));
+    if !(200..300).contains(&status) {
+        return Err(refused(status, &text, &token));
     }
     session(&text).ok_or_else(|| failed(ErrorClass::BadResponse, "the answer to the web identity holds no keys"))
 }

@@ -14,9 +14,11 @@ pub(super) fn stamp(time: SystemTime) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Reads `2015-08-30T12:36:00Z`, also with a fraction of a second. `None` for anything else, and before 1970.
-pub(super) fn parse(text: &str) -> Option<SystemTime> {
-    let (date, time) = text.trim().strip_suffix('Z')?.split_once('T')?;
+/// Reads RFC 3339: `2015-08-30T12:36:00Z`, also with a fraction of a second, which is left out, and with an offset. `None`
+/// for anything else, and before 1970.
+pub(crate) fn parse(text: &str) -> Option<SystemTime> {
+    let (date, time) = text.trim().split_once(['T', ' '])?;
+    let (time, ahead_s) = zone(time)?;
     let time = time.split('.').next()?;
     let numbers = |text: &str, by: char| -> Option<[u64; 3]> {
         let all: Option<Vec<u64>> = text.split(by).map(|part| part.parse().ok()).collect();
@@ -29,7 +31,22 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
         return None;
     }
     let seconds = days_since_1970(year, month, day)? * DAY_SECONDS + hour * 3600 + minute * 60 + second;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds.checked_add_signed(-ahead_s)?))
+}
+
+/// The time without its zone, and how far that zone is ahead of Greenwich, in seconds.
+fn zone(time: &str) -> Option<(&str, i64)> {
+    if let Some(time) = time.strip_suffix('Z') {
+        return Some((time, 0));
+    }
+    let (time, offset) = time.split_at(time.rfind(['+', '-'])?);
+    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
+    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    if !(0..24).contains(&hours) || !(0..60).contains(&minutes) {
+        return None;
+    }
+    let seconds = hours * 3600 + minutes * 60;
+    Some((time, if offset.starts_with('-') { -seconds } else { seconds }))
 }
 
 /// Days since 1970 to year, month and day (the calendar's 400 years have 146,097 days; years begin in March here, so that

@@ -13,12 +13,14 @@ use sha2::{Digest as _, Sha256};
 use crate::classify::redact;
 use crate::credential::Now;
 use crate::credential::refresh::{NOTE_TTL_MS, SKEW_MS, TokenAnswer, TokenEndpoint, read_answer};
-use crate::http::post_form;
+use crate::http::{Transport, post_form};
 
 /// The grant's name (RFC 8628, 3.4).
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 /// Between two questions when the issuer says nothing (RFC 8628, 3.2).
 const INTERVAL_S: u64 = 5;
+/// Shortest time between two questions, whatever an issuer says: without one, "0" would be a flood.
+const INTERVAL_MIN_S: u64 = 1;
 /// What "slow down" adds (RFC 8628, 3.5).
 const SLOW_DOWN_S: u64 = 5;
 /// Longest time between two questions.
@@ -94,8 +96,11 @@ pub struct Login {
     oauth: OAuth,
     device_code: SecretString,
     verifier: Option<SecretString>,
-    interval: Duration,
-    expires: Duration,
+    interval_s: u64,
+    expires_s: u64,
+    /// What a second of the two lasts.
+    second: Duration,
+    transport: Transport,
     /// Where the person goes.
     pub verification_uri: String,
     /// The same with the code in it, when the issuer gives one.
@@ -108,7 +113,7 @@ pub struct Login {
 ///
 /// # Errors
 /// The issuer could not be asked, or answered otherwise than RFC 8628 says.
-pub async fn begin_login(oauth: &OAuth) -> Result<Login, LoginError> {
+pub async fn begin_login(oauth: &OAuth, transport: &Transport) -> Result<Login, LoginError> {
     let verifier = if oauth.pkce { Some(verifier()?) } else { None };
     let mut form = vec![("client_id", oauth.client_id.clone())];
     if !oauth.scope.is_empty() {
@@ -118,9 +123,9 @@ pub async fn begin_login(oauth: &OAuth) -> Result<Login, LoginError> {
         form.push(("code_challenge", challenge(verifier)));
         form.push(("code_challenge_method", "S256".to_owned()));
     }
-    let (status, body) = post_form(&oauth.device_url, &form, Duration::from_millis(REQUEST_TIMEOUT_MS))
-        .await
-        .map_err(|failed| LoginError(failed.why))?;
+    let limit = Duration::from_millis(REQUEST_TIMEOUT_MS);
+    let asked = post_form(transport, &oauth.device_url, &form, limit).await;
+    let (status, body) = asked.map_err(|failed| LoginError(failed.why))?;
     let value: Value = serde_json::from_slice(&body).unwrap_or_default();
     let text = |name: &str| value.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
     let uri = text("verification_uri").or_else(|| text("verification_url"));
@@ -129,27 +134,42 @@ pub async fn begin_login(oauth: &OAuth) -> Result<Login, LoginError> {
         let code = redact(&text("error").unwrap_or_default(), &[]);
         return Err(LoginError(format!("the issuer did not begin a login (HTTP {status} {code})")));
     };
+    // A person is asked to open it; a browser does more with other addresses than show a page.
+    let is_page = |text: &str| text.starts_with("https://") || text.starts_with("http://");
+    if !is_page(&verification_uri) {
+        return Err(LoginError("the issuer names no page to open".to_owned()));
+    }
     let seconds = |name: &str, usual: u64| value.get(name).and_then(Value::as_u64).unwrap_or(usual);
     Ok(Login {
         oauth: oauth.clone(),
         device_code: device_code.into(),
         verifier,
-        interval: Duration::from_secs(seconds("interval", INTERVAL_S).min(INTERVAL_MAX_S)),
-        expires: Duration::from_secs(seconds("expires_in", LOGIN_MAX_S).min(LOGIN_MAX_S)),
+        interval_s: seconds("interval", INTERVAL_S).clamp(INTERVAL_MIN_S, INTERVAL_MAX_S),
+        expires_s: seconds("expires_in", LOGIN_MAX_S).min(LOGIN_MAX_S),
+        second: Duration::from_secs(1),
+        transport: transport.clone(),
         verification_uri,
-        verification_uri_complete: text("verification_uri_complete"),
+        verification_uri_complete: text("verification_uri_complete").filter(|text| is_page(text)),
         user_code,
     })
 }
 
 impl Login {
+    /// The same with shorter seconds, for tests.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn with_second(self, second: Duration) -> Self {
+        Self { second, ..self }
+    }
+
     /// Waits until the person has said yes or no. Dropping the future ends the login.
     ///
     /// # Errors
     /// The person said no, the time is over, or the issuer refuses.
     pub async fn wait(self, now: &Now) -> Result<LoggedIn, LoginError> {
-        let end = tokio::time::Instant::now() + self.expires;
-        let mut interval = self.interval;
+        let seconds = |count: u64| self.second.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let end = tokio::time::Instant::now() + seconds(self.expires_s);
+        let mut interval_s = self.interval_s;
         let mut form = vec![
             ("grant_type", GRANT.to_owned()),
             ("device_code", self.device_code.expose_secret().to_owned()),
@@ -159,37 +179,61 @@ impl Login {
             form.push(("code_verifier", verifier.expose_secret().to_owned()));
         }
         loop {
+            let interval = seconds(interval_s);
             if tokio::time::Instant::now() + interval >= end {
                 return Err(LoginError("nobody confirmed the login in time; begin again".to_owned()));
             }
             tokio::time::sleep(interval).await;
-            let asked = post_form(&self.oauth.token_url, &form, Duration::from_millis(REQUEST_TIMEOUT_MS)).await;
-            // RFC 8628, 3.5: after a lost connection ask less often.
-            let Ok((status, body)) = asked else {
-                interval = (interval * 2).min(Duration::from_secs(INTERVAL_MAX_S));
-                continue;
-            };
-            let value: Value = serde_json::from_slice(&body).unwrap_or_default();
-            match value.get("error").and_then(Value::as_str).unwrap_or_default() {
-                "authorization_pending" => continue,
-                "slow_down" => {
-                    interval = (interval + Duration::from_secs(SLOW_DOWN_S)).min(Duration::from_secs(INTERVAL_MAX_S));
-                    continue;
+            let limit = Duration::from_millis(REQUEST_TIMEOUT_MS);
+            let asked = post_form(&self.transport, &self.oauth.token_url, &form, limit).await;
+            let answer = asked.map_or(Poll::Away, |(status, body)| poll(status, &body, &form));
+            match answer {
+                Poll::Pending => {}
+                Poll::SlowDown => interval_s = (interval_s + SLOW_DOWN_S).min(INTERVAL_MAX_S),
+                // RFC 8628, 3.5: after a lost connection ask less often.
+                Poll::Away => interval_s = (interval_s * 2).min(INTERVAL_MAX_S),
+                Poll::Over(error) => return Err(error),
+                Poll::Tokens { access_token, refresh_token, expires_in_s } => {
+                    let at = |seconds: i64| now().saturating_add(seconds.saturating_mul(1_000));
+                    return Ok(LoggedIn { access_token, refresh_token, expires_at_ms: expires_in_s.map(at) });
                 }
-                "access_denied" => return Err(LoginError("the login was refused at the provider".to_owned())),
-                "expired_token" => return Err(LoginError("the code is too old; begin again".to_owned())),
-                _ => {}
             }
-            return match read_answer(status, &body, &form) {
-                TokenAnswer::Tokens { access_token, refresh_token, expires_in_s } => Ok(LoggedIn {
-                    access_token,
-                    refresh_token,
-                    expires_at_ms: expires_in_s.map(|seconds| now().saturating_add(seconds.saturating_mul(1_000))),
-                }),
-                TokenAnswer::Refused { why } | TokenAnswer::NotNow { why } | TokenAnswer::Unknown { why } => {
-                    Err(LoginError(format!("the issuer gave no token: {why}")))
-                }
-            };
+        }
+    }
+}
+
+/// What an answer to one question means (RFC 8628, 3.5).
+enum Poll {
+    Pending,
+    SlowDown,
+    /// The issuer cannot be asked now.
+    Away,
+    Tokens {
+        access_token: SecretString,
+        refresh_token: Option<SecretString>,
+        expires_in_s: Option<i64>,
+    },
+    Over(LoginError),
+}
+
+fn poll(status: u16, body: &[u8], form: &[(&str, String)]) -> Poll {
+    let over = |why: &str| Poll::Over(LoginError(why.to_owned()));
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    match value.get("error").and_then(Value::as_str).unwrap_or_default() {
+        "authorization_pending" => return Poll::Pending,
+        "slow_down" => return Poll::SlowDown,
+        "access_denied" => return over("the login was refused at the provider"),
+        "expired_token" => return over("the code is too old; begin again"),
+        _ => {}
+    }
+    match read_answer(status, body, form) {
+        TokenAnswer::Tokens { access_token, refresh_token, expires_in_s } => {
+            Poll::Tokens { access_token, refresh_token, expires_in_s }
+        }
+        // A server in trouble says nothing of the person's answer.
+        _ if status == 429 || status >= 500 => Poll::Away,
+        TokenAnswer::Refused { why } | TokenAnswer::NotNow { why } | TokenAnswer::Unknown { why } => {
+            Poll::Over(LoginError(format!("the issuer gave no token: {why}")))
         }
     }
 }

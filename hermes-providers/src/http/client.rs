@@ -29,8 +29,12 @@ const PING_INTERVAL_MS: u64 = 30_000;
 const PING_TIMEOUT_MS: u64 = 20_000;
 /// Most certificates of an own authority's file.
 const MAX_EXTRA_ROOTS: usize = 1024;
-/// What is never asked for through a proxy: this computer.
-const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1";
+/// What is never asked for through a proxy: this computer, and addresses that exist on its own link only, where clouds
+/// answer their machines.
+const NEVER_PROXIED: &str = "localhost,127.0.0.0/8,::1,169.254.0.0/16,fe80::/10,fd00:ec2::/32";
+/// Longest handshake before a token is asked for. Well below the time for the whole exchange, so that a server that cannot
+/// be reached is told apart from one that may have got the token.
+const TOKEN_CONNECT_MAX_MS: u64 = 10_000;
 
 /// How servers are reached. The default: directly, and the system's certificates are trusted.
 #[derive(Clone)]
@@ -132,9 +136,9 @@ pub(crate) fn probe_client(connect: Duration) -> Result<Client, ProviderError> {
 
 /// A client for one exchange of a token: no connection is kept, no redirect followed. Blocks on files when `secure`.
 pub(super) fn token_client(secure: bool, network: &Network) -> Result<Client, ProviderError> {
-    let builder = builder(tls_config(secure, network)?, network.connect)
-        .pool_max_idle_per_host(0)
-        .redirect(redirect::Policy::none());
+    let connect = network.connect.min(Duration::from_millis(TOKEN_CONNECT_MAX_MS));
+    let builder =
+        builder(tls_config(secure, network)?, connect).pool_max_idle_per_host(0).redirect(redirect::Policy::none());
     finish(network.through_proxy(builder)?)
 }
 

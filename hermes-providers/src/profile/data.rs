@@ -58,6 +58,14 @@ pub struct Profile {
     #[cfg(feature = "http")]
     #[serde(default)]
     pub oauth: Option<crate::credential::device::OAuth>,
+    /// Another program's login, which is only read.
+    #[cfg(feature = "http")]
+    #[serde(default)]
+    pub external_login: Option<crate::credential::external::ExternalLogin>,
+    /// Google's service accounts.
+    #[cfg(feature = "http")]
+    #[serde(default)]
+    pub service_account: Option<crate::credential::service_account::ServiceAccount>,
     /// How long its models may be silent, where they need longer than others.
     #[serde(default)]
     pub patience: Vec<Patience>,

@@ -22,6 +22,7 @@ const BUNDLED: &[(&str, &str)] = &[
     ("bedrock.toml", include_str!("../../profiles/bedrock.toml")),
     ("gemini.toml", include_str!("../../profiles/gemini.toml")),
     ("vertex-express.toml", include_str!("../../profiles/vertex-express.toml")),
+    ("vertex.toml", include_str!("../../profiles/vertex.toml")),
     ("minimax.toml", include_str!("../../profiles/minimax.toml")),
     ("minimax-cn.toml", include_str!("../../profiles/minimax-cn.toml")),
     ("actual.toml", include_str!("../../profiles/actual.toml")),
@@ -188,6 +189,11 @@ fn profile(file: &str, text: &str) -> Result<Profile, ProfileError> {
     }
     if url.ends_with('/') {
         return Err(wrong(line_of("base_url"), "`base_url` must not end with a slash".to_owned()));
+    }
+    #[cfg(feature = "http")]
+    if profile.external_login.is_some() && profile.service_account.is_some() {
+        let message = "`external_login` and `service_account` are two answers to one question".to_owned();
+        return Err(wrong(line_of("[external_login]"), message));
     }
     if profile.key == KeyRule::Required && profile.env_keys.is_empty() {
         let message = "`env_keys` names no variable, but a key is required".to_owned();

@@ -97,7 +97,7 @@ fn pool(file: &AuthFile, url: &str, skew_ms: i64, rotates: bool) -> KeyPool {
         provider: "p".into(),
         seeded: Vec::new(),
         file: Some(file.clone()),
-        refresher: Some(Refresher::new(file.clone(), endpoint, Arc::new(HttpTokens), system_now())),
+        refresher: Some(Refresher::new(file.clone(), endpoint, Arc::new(HttpTokens::default()), system_now())),
         strategy: Strategy::FillFirst,
         scope: LimitScope::Row,
         now: system_now(),

@@ -4,10 +4,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use crate::credential::pool::{Health, Rest, RestReason, Row, Status};
+use crate::credential::when::when_ms;
 use crate::credential::{Fingerprint, Secret};
-
-/// Numbers of time below this are seconds, from it on milliseconds.
-const SECONDS_BELOW: f64 = 1e11;
 
 /// What an entry's secret is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,18 +69,11 @@ fn text(row: &Map<String, Value>, name: &str) -> Option<String> {
     row.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// A time as seconds or milliseconds since the epoch.
-#[allow(clippy::cast_possible_truncation, reason = "a float saturates, and times are far below 2^53")]
-fn time(value: &Value) -> Option<i64> {
-    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    (number > 0.0).then_some(if number < SECONDS_BELOW { (number * 1_000.0) as i64 } else { number as i64 })
-}
-
 impl Entry {
     /// Reads an entry; `None` when it has no id.
     pub(super) fn read(value: &Value) -> Option<Self> {
         let row = value.as_object()?;
-        let at = |name: &str| row.get(name).and_then(time);
+        let at = |name: &str| row.get(name).and_then(when_ms);
         let id = text(row, "id")?;
         let kind = match row.get("auth_type").and_then(Value::as_str) {
             Some("oauth") => EntryKind::OAuth,
@@ -186,7 +177,7 @@ impl Entry {
 }
 
 fn read_health(row: &Map<String, Value>) -> Health {
-    let at = |name: &str| row.get(name).and_then(time);
+    let at = |name: &str| row.get(name).and_then(when_ms);
     let reason = RestReason::written(&text(row, "last_error_reason").unwrap_or_default());
     let status = match row.get("last_status").and_then(Value::as_str) {
         Some("dead") => Status::Dead,
@@ -197,10 +188,9 @@ fn read_health(row: &Map<String, Value>) -> Health {
         _ => Status::Ok,
     };
     let models = row.get("model_cooldowns").and_then(Value::as_object);
-    let models = models
-        .into_iter()
-        .flatten()
-        .filter_map(|(model, until)| Some((model.clone(), Rest { until_ms: time(until)?, reason: RestReason::Limit })));
+    let models = models.into_iter().flatten().filter_map(|(model, until)| {
+        Some((model.clone(), Rest { until_ms: when_ms(until)?, reason: RestReason::Limit }))
+    });
     Health {
         status,
         models: models.collect(),

@@ -38,12 +38,14 @@ pub use token::{HttpTokens, TokenAnswer, TokenClient};
 pub const SKEW_MS: i64 = 120_000;
 /// Longest request to a token endpoint.
 pub const TOKEN_TIMEOUT_MS: u64 = 30_000;
+/// The same for a client of another kind, which has its own limit: this one is for a client without.
+const ASK_TIMEOUT_MS: u64 = TOKEN_TIMEOUT_MS + 5_000;
 /// How long others wait for a note's end before they take its process for dead.
 pub const NOTE_TTL_MS: i64 = 60_000;
 /// Between two looks at the note of another process.
 const NOTE_POLL_MS: u64 = 50;
 
-const _: () = assert!((TOKEN_TIMEOUT_MS as i64) < NOTE_TTL_MS);
+const _: () = assert!((ASK_TIMEOUT_MS as i64) < NOTE_TTL_MS);
 
 /// Where a token is renewed.
 #[derive(Clone)]
@@ -181,10 +183,10 @@ impl Parts {
             form.push(("client_secret", secret.expose_secret().to_owned()));
         }
         let answer = self.client.ask(&endpoint.url, &form);
-        match tokio::time::timeout(Duration::from_millis(TOKEN_TIMEOUT_MS), answer).await {
+        match tokio::time::timeout(Duration::from_millis(ASK_TIMEOUT_MS), answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                TokenAnswer::Unknown { why: format!("the token endpoint did not answer within {TOKEN_TIMEOUT_MS} ms") }
+                TokenAnswer::Unknown { why: format!("the token endpoint did not answer within {ASK_TIMEOUT_MS} ms") }
             }
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::classify::redact;
 use crate::credential::refresh::TOKEN_TIMEOUT_MS;
-use crate::http::post_form;
+use crate::http::{Transport, post_form};
 
 /// Answers of an endpoint that say that the token will never be taken again (RFC 6749, 5.2, and what issuers add).
 const TERMINAL: [&str; 6] = [
@@ -57,14 +57,24 @@ pub trait TokenClient: Send + Sync {
     async fn ask(&self, url: &str, form: &[(&str, String)]) -> TokenAnswer;
 }
 
-/// Over HTTP.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HttpTokens;
+/// Over HTTP, by the way that leads to all servers.
+#[derive(Debug, Clone, Default)]
+pub struct HttpTokens {
+    transport: Transport,
+}
+
+impl HttpTokens {
+    /// By this way.
+    #[must_use]
+    pub fn new(transport: Transport) -> Self {
+        Self { transport }
+    }
+}
 
 #[async_trait]
 impl TokenClient for HttpTokens {
     async fn ask(&self, url: &str, form: &[(&str, String)]) -> TokenAnswer {
-        match post_form(url, form, Duration::from_millis(TOKEN_TIMEOUT_MS)).await {
+        match post_form(&self.transport, url, form, Duration::from_millis(TOKEN_TIMEOUT_MS)).await {
             Ok((status, body)) => read(status, &body, form),
             Err(failed) if failed.sent => TokenAnswer::Unknown { why: failed.why },
             Err(failed) => TokenAnswer::NotNow { why: failed.why },
