@@ -2,6 +2,9 @@
 //!
 //! The file is read once, at the start, and only appended to: a later line about the same model holds. It may be deleted
 //! at any time; the next refusal names the window again.
+//!
+//! A server near the user is started anew with another window at any time, and says what it has now: where that is known,
+//! what it said earlier does not count.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use hermes_core::{Clock, WindowKeeper};
 use hermes_providers::ModelInfo;
+use hermes_providers::http::is_near_address;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
 
@@ -87,6 +91,9 @@ impl WindowFile {
 #[async_trait]
 impl WindowKeeper for WindowFile {
     fn known(&self, model: &ModelInfo) -> Option<u64> {
+        if model.context_window.is_some() && is_near_address(&model.endpoint) {
+            return None;
+        }
         let key = (model.provider.clone(), model.model.clone(), model.endpoint.clone());
         self.lines().get(&key).copied()
     }
@@ -151,6 +158,20 @@ mod tests {
             assert_eq!(open(&dir, now_ms).await.known(&model("http://a")), want, "at {now_ms}");
         }
         assert_eq!(open(&dir, 6).await.known(&model("http://b")), None);
+    }
+
+    #[tokio::test]
+    async fn what_a_server_near_the_user_has_now_goes_before_what_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = open(&dir, 5).await;
+        let (near, far) = (model("http://127.0.0.1:8080"), model("https://models.example"));
+        for server in [&near, &far] {
+            file.keep(server, 8_192).await;
+            assert_eq!(file.known(server), Some(8_192), "while nobody tells it");
+        }
+        let says = |model: ModelInfo| ModelInfo { context_window: Some(32_768), ..model };
+        assert_eq!(file.known(&says(near)), None, "it was started with a larger window");
+        assert_eq!(file.known(&says(far)), Some(8_192));
     }
 
     #[tokio::test]

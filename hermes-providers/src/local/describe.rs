@@ -175,9 +175,10 @@ pub(super) fn enrich(models: &mut Vec<LocalModel>, more: &Value) {
         return;
     }
     if more.get("models").is_some() {
-        for model in models {
+        for model in models.iter_mut() {
             model.context_window = loaded_window(more, &model.id).or(model.context_window);
         }
+        models.sort_by_key(|model| loaded_window(more, &model.id).is_none());
         return;
     }
     let entries = more.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();

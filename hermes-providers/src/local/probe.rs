@@ -107,7 +107,15 @@ async fn look(client: &Client, expected: &str, port: u16, until: Instant) -> Opt
     {
         enrich(&mut models, &more);
     }
+    // Whoever takes the first one wants to talk to it.
+    models.sort_by_key(|model| makes_vectors(&model.id));
     Some(LocalServer { provider: provider.to_owned(), base_url: format!("{root}/v1"), models })
+}
+
+/// Whether a model turns texts into vectors or ranks them, by the names that such models have: most lists do not tell.
+fn makes_vectors(id: &str) -> bool {
+    let id = id.to_lowercase();
+    ["embed", "rerank", "minilm", "bge-"].iter().any(|part| id.contains(part))
 }
 
 /// What the server says of itself. One that says nothing known is taken for what its port stands for only when that

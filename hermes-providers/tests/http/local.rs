@@ -1,6 +1,6 @@
 //! The look for servers on this computer.
 
-use hermes_providers::{LocalPorts, LocalServer, probe_local};
+use hermes_providers::{LocalPorts, LocalServer, describe_local, probe_local};
 
 use crate::server::{Act, Server, response};
 
@@ -75,6 +75,46 @@ async fn servers_are_told_apart_by_what_they_say() {
         ]
     );
     assert_eq!(found[2].base_url, llama.base_url());
+}
+
+#[tokio::test]
+async fn what_can_be_talked_to_and_is_loaded_stands_first() {
+    let ollama = Server::start(|seen| {
+        if seen.head.starts_with("get /api/ps") {
+            json(r#"{"models":[{"model":"loaded:latest","context_length":4096}]}"#)
+        } else {
+            json(r#"{"data":[{"id":"nomic-embed-text:latest"},{"id":"other:latest"},{"id":"loaded:latest"}]}"#)
+        }
+    })
+    .await;
+    let found = probe_until(LocalPorts { ollama: ollama.port, ..nobody() }, 1).await;
+    let want = [("loaded:latest", Some(4096)), ("other:latest", None), ("nomic-embed-text:latest", None)];
+    let want = want.map(|(id, window)| (id.to_owned(), window)).to_vec();
+    assert_eq!(shown(&found[0]), ("ollama".to_owned(), want));
+}
+
+#[tokio::test]
+async fn a_server_is_described_by_what_it_says_of_itself_and_with_the_key_that_it_wants() {
+    let router = Server::start(|seen| {
+        if !seen.head.contains("authorization: bearer k-1") {
+            return vec![response("401 Unauthorized", "", "{}")];
+        }
+        if seen.head.starts_with("get /props?model=a%2fb&autoload=false") {
+            json(r#"{"default_generation_settings":{"n_ctx":4096},"chat_template_caps":{"supports_tools":true}}"#)
+        } else if seen.head.starts_with("get /props") {
+            json(r#"{"role":"router","default_generation_settings":{"n_ctx":0}}"#)
+        } else {
+            json(r#"{"data":[{"id":"a/b","owned_by":"llamacpp"},{"id":"c","owned_by":"llamacpp"}]}"#)
+        }
+    })
+    .await;
+    let url = router.base_url();
+    assert_eq!(describe_local("custom", &url, "a/b", None).await, None);
+    let key = "k-1".into();
+    let told = describe_local("custom", &url, "a/b", Some(&key)).await.unwrap();
+    assert_eq!((told.context_window, told.tools), (Some(4096), Some(true)));
+    let told = describe_local("llamacpp", &url, "c", Some(&key)).await.unwrap();
+    assert_eq!(told.context_window, None, "a router has no window of its own");
 }
 
 #[tokio::test]
