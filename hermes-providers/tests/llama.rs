@@ -148,17 +148,7 @@ async fn ask(server: &LlamaServer) -> String {
 }
 
 fn request() -> ChatRequest {
-    ChatRequest {
-        system: bytes::Bytes::new(),
-        tools: [].into(),
-        messages: vec![ChatMessage::user("hello")],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: false,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    }
+    ChatRequest { stream: false, ..ChatRequest::new(vec![ChatMessage::user("hello")]) }
 }
 
 async fn ask_model(model: &dyn ChatModel) -> String {
