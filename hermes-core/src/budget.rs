@@ -6,6 +6,7 @@
 //! | a round whose only tool is `execute_code`: the model has saved rounds by it | given back, though the request counts |
 //! | the answer to a nudge that the last step went into | the one grace step |
 //! | an attempt of the same request after a failure of the provider | nothing |
+//! | the last empty or withheld answer of a model, behind which another one is asked | given back |
 //!
 //! What gives a step back is bounded too ([`BUDGET_REFUNDS_MAX`]), so that a turn with a budget always ends.
 
@@ -57,6 +58,15 @@ impl Budget {
         graced
     }
 
+    /// An earlier owner of the turn took an answer with calls of these tools in: a crash makes no budget new.
+    pub(crate) fn was_used<'n>(&mut self, tools: impl Iterator<Item = &'n str>) {
+        let mut tools = tools.peekable();
+        self.used += 1;
+        if tools.peek().is_some() {
+            self.refund_round(tools);
+        }
+    }
+
     /// Steps used so far.
     pub(crate) fn used(&self) -> u64 {
         self.used
@@ -76,7 +86,8 @@ impl Budget {
         }
     }
 
-    fn refund(&mut self) {
+    /// The step of an answer that was none is given back: another model is asked.
+    pub(crate) fn refund(&mut self) {
         if self.refunds < BUDGET_REFUNDS_MAX && self.used > 0 {
             self.refunds += 1;
             self.used -= 1;
@@ -124,6 +135,16 @@ mod tests {
         mixed.take();
         mixed.refund_round(["execute_code", "terminal"].into_iter());
         assert_eq!(mixed.used(), 1);
+    }
+
+    #[test]
+    fn what_was_used_before_a_crash_is_used() {
+        let mut budget = Budget::new(Some(3), None);
+        budget.was_used(["terminal"].into_iter());
+        budget.was_used(["execute_code"].into_iter());
+        budget.was_used(std::iter::empty());
+        assert_eq!(budget.used(), 2);
+        assert_eq!([budget.take(), budget.take()], [true, false]);
     }
 
     #[test]

@@ -244,6 +244,13 @@ impl Submission {
     }
 }
 
+/// What the tools of one conversation know in this process.
+struct ToolState {
+    session: Arc<ToolSession>,
+    /// They were given back what their results said before this process had it.
+    is_whole: bool,
+}
+
 pub(crate) struct Inner {
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn ChatModel>,
@@ -275,7 +282,7 @@ pub(crate) struct Inner {
     /// Conversations that this engine works on now. Held for map operations only, never over an await.
     running: Mutex<HashMap<ConversationId, StopSignal>>,
     /// Tools' state by conversation. Held for map operations only, never over an await.
-    sessions: Mutex<HashMap<ConversationId, Arc<ToolSession>>>,
+    sessions: Mutex<HashMap<ConversationId, ToolState>>,
     pub closing: Closing,
     /// The children that work here now.
     pub children: Children,
@@ -337,8 +344,8 @@ impl Inner {
 
     /// The tools' state of a conversation, opened at its first turn here.
     pub(crate) async fn tool_session(&self, conversation: &ConversationId, cwd: Option<&str>) -> Arc<ToolSession> {
-        if let Some(session) = lock(&self.sessions).get(conversation) {
-            return session.clone();
+        if let Some(known) = lock(&self.sessions).get(conversation) {
+            return known.session.clone();
         }
         let session = self.tools.sessions.open(conversation, cwd).await;
         let evicted = {
@@ -351,25 +358,33 @@ impl Inner {
                 None
             };
             let evicted = victim.and_then(|id| sessions.remove(&id));
-            sessions.insert(conversation.clone(), session.clone());
+            let state = ToolState { session: session.clone(), is_whole: false };
+            sessions.insert(conversation.clone(), state);
             evicted
         };
         if let Some(old) = evicted {
-            self.tools.sessions.close(old).await;
+            self.tools.sessions.close(old.session).await;
         }
         session
     }
 
-    /// Whether the tools' state of a conversation is here already.
-    pub(crate) fn has_tool_session(&self, conversation: &ConversationId) -> bool {
-        lock(&self.sessions).contains_key(conversation)
+    /// Whether the tools of a conversation know here what their results said.
+    pub(crate) fn knows_its_state(&self, conversation: &ConversationId) -> bool {
+        lock(&self.sessions).get(conversation).is_some_and(|known| known.is_whole)
+    }
+
+    /// They were told. Until then every turn tells them, also behind one that failed before it came to that.
+    pub(crate) fn state_is_known(&self, conversation: &ConversationId) {
+        if let Some(known) = lock(&self.sessions).get_mut(conversation) {
+            known.is_whole = true;
+        }
     }
 
     /// Ends what the tools of a conversation started that is not worked on any more.
     pub(crate) async fn close_tool_session(&self, conversation: &ConversationId) {
-        let session = lock(&self.sessions).remove(conversation);
-        if let Some(session) = session {
-            self.tools.sessions.close(session).await;
+        let known = lock(&self.sessions).remove(conversation);
+        if let Some(known) = known {
+            self.tools.sessions.close(known.session).await;
         }
     }
 
@@ -599,7 +614,7 @@ impl Engine {
     /// Ends what the tools started and takes this owner off the list. Turns must have ended before:
     /// [`Engine::wind_down`].
     pub async fn shutdown(&self) {
-        let sessions: Vec<Arc<ToolSession>> = lock(&self.inner.sessions).drain().map(|(_, session)| session).collect();
+        let sessions: Vec<_> = lock(&self.inner.sessions).drain().map(|(_, known)| known.session).collect();
         for session in sessions {
             self.inner.tools.sessions.close(session).await;
         }

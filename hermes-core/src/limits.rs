@@ -147,6 +147,8 @@ pub const CONTEXT_FILES_WINDOW_PERCENT: u64 = 6;
 pub const CHARS_PER_TOKEN: u64 = 4;
 /// Most headings that the note about a cut context file names.
 pub const CONTEXT_CUT_HEADINGS_MAX: usize = 15;
+/// Characters of one such heading.
+pub const CONTEXT_CUT_HEADING_MAX_CHARS: usize = 80;
 /// Time for reading one context file (mechanism document, 2.3).
 pub const CONTEXT_FILE_READ_TIMEOUT_MS: u64 = 5_000;
 /// Longest input of a user in bytes.

@@ -7,7 +7,7 @@
 //! | repeats itself without end | nothing of it is kept | - | [`EndReason::RepetitionStopped`] |
 //! | was cut inside a call | never run; the same request again, with more room where the configuration caps it | [`TORN_CALL_RETRIES_MAX`] | [`EndReason::OutputTruncated`] |
 //! | has calls that are no JSON | the same request again, in silence | [`SILENT_CALL_REPAIRS_MAX`] | the round is recorded, with errors as results |
-//! | was withheld | what there is of it is kept | - | [`EndReason::ContentBlocked`] |
+//! | was withheld | one other model is asked, where there is one | - | what there is of it is kept, [`EndReason::ContentBlocked`] |
 //! | was cut in its text | the part is kept, and gone on with | [`CONTINUATIONS_MAX`] | the parts are one row, [`EndReason::OutputTruncated`] |
 //! | was cut before any text | again with less thinking or more room, where there is any | [`THOUGHT_AWAY_RETRIES_MAX`] | [`EndReason::ThinkingExhausted`], without thinking [`EndReason::OutputTruncated`] |
 //! | pauses | goes back unchanged | [`PAUSES_MAX`] | its text is the answer; without text [`EndReason::EmptyResponse`] |
@@ -15,8 +15,8 @@
 //! | meant to make a call that the provider cannot read | the same request again | [`MALFORMED_CALL_RETRIES_MAX`] | [`EndReason::InvalidCalls`]; its text is kept |
 //! | is empty, where text of it had been shown before a failure | that text is kept | - | [`EndReason::PartialAnswer`] |
 //! | is empty after results of tools | one nudge | one until the next round | as below |
-//! | holds nothing but thinking | again with less thinking | [`THOUGHT_ONLY_RETRIES_MAX`] | [`EndReason::ThinkingExhausted`] |
-//! | is empty | again, after a wait | [`EMPTY_RETRIES_MAX`], or two that provably cost nothing | [`EndReason::EmptyResponse`] |
+//! | holds nothing but thinking | again with less thinking | [`THOUGHT_ONLY_RETRIES_MAX`] | another model, else [`EndReason::ThinkingExhausted`] |
+//! | is empty | again, after a wait | [`EMPTY_RETRIES_MAX`], or two that provably cost nothing | another model, else [`EndReason::EmptyResponse`] |
 //!
 //! "The same request again" sends the same bytes, so it cannot break the prefix of the next request (I18). The two steps
 //! that put something between, a nudge and a continuation, store it first and never take it back ([`crate::nudge`],
@@ -117,6 +117,15 @@ pub(crate) struct Facts {
     pub more_room: bool,
     /// The model's window has room for a continuation.
     pub window_has_room: bool,
+    /// Another model may be asked in place of one that gives such an answer.
+    pub another_route: bool,
+}
+
+impl Facts {
+    /// To another model where there is one, else to the end.
+    fn leave(self, reason: EndReason) -> Step {
+        if self.another_route { Step::Leave(reason) } else { Step::End(reason) }
+    }
 }
 
 /// How the same request is sent again.
@@ -147,6 +156,8 @@ pub(crate) enum Step {
     Again(Again),
     /// Nudge the model to answer after the results of tools.
     Nudge,
+    /// Another model is asked; nothing of it is kept. Where there is none after all, the turn ends for this reason.
+    Leave(EndReason),
     /// End; its text is kept as far as it goes.
     EndKeeping(EndReason),
     /// End; nothing of it is kept.
@@ -177,6 +188,12 @@ impl Recovery {
         Self { continuations, nudged, ..Self::default() }
     }
 
+    /// Another model is asked: it has its own tries. What stands in the history stays counted.
+    pub(crate) fn another_model(&mut self) {
+        let Self { nudged, continuations, pauses, .. } = *self;
+        *self = Self { nudged, continuations, pauses, ..Self::default() };
+    }
+
     /// Decides over one answer.
     pub(crate) fn next(&mut self, shape: Shape, finish: &Finish, facts: Facts) -> Step {
         if !matches!(shape, Shape::Empty) {
@@ -196,6 +213,7 @@ impl Recovery {
                 true => ask("the model made a call that cannot be read; it is asked again"),
                 false => Step::Run,
             },
+            Shape::Withheld if facts.another_route => Step::Leave(EndReason::ContentBlocked),
             Shape::Withheld => Step::EndKeeping(EndReason::ContentBlocked),
             Shape::CutText if !facts.window_has_room => Step::EndKeeping(EndReason::ContextOverflow),
             Shape::CutText => match again(&mut self.continuations, CONTINUATIONS_MAX) {
@@ -224,7 +242,7 @@ impl Recovery {
             }
             Shape::ThoughtOnly => match again(&mut self.thought_only, THOUGHT_ONLY_RETRIES_MAX) {
                 true => ask("the model thought and did not answer; it is asked again").thinking_less(facts),
-                false => Step::End(EndReason::ThinkingExhausted),
+                false => facts.leave(EndReason::ThinkingExhausted),
             },
             Shape::Empty => self.empty(finish, facts),
             Shape::Text => Step::Answer,
@@ -249,7 +267,7 @@ impl Recovery {
             self.proven_finish = Some(finish.clone());
         }
         if self.proven >= EMPTY_PROVEN_MAX || !again(&mut self.empty, EMPTY_RETRIES_MAX) {
-            return Step::End(EndReason::EmptyResponse);
+            return facts.leave(EndReason::EmptyResponse);
         }
         Step::Again(Again {
             why: "the model answered with nothing",
@@ -389,6 +407,7 @@ mod tests {
         use EndReason as R;
         let lower = Facts { less_thinking: true, ..room() };
         let text = Facts { has_text: true, ..room() };
+        let other = Facts { another_route: true, ..room() };
         let table = [
             (Shape::Looping, room(), 0, Step::End(R::RepetitionStopped)),
             (Shape::TornCalls, room(), 4, Step::End(R::OutputTruncated)),
@@ -411,6 +430,11 @@ mod tests {
             (Shape::Empty, Facts { shown_before: true, ..room() }, 0, Step::End(R::PartialAnswer)),
             (Shape::Empty, Facts { after_tools: true, ..room() }, 0, Step::Nudge),
             (Shape::ThoughtOnly, Facts { after_tools: true, ..room() }, 0, Step::Nudge),
+            (Shape::Withheld, other, 0, Step::Leave(R::ContentBlocked)),
+            (Shape::ThoughtOnly, other, 2, Step::Leave(R::ThinkingExhausted)),
+            (Shape::Empty, other, 3, Step::Leave(R::EmptyResponse)),
+            (Shape::Empty, Facts { no_output: true, ..other }, 1, Step::Leave(R::EmptyResponse)),
+            (Shape::CutBeforeText { thought: true }, other, 0, Step::End(R::ThinkingExhausted)),
             (Shape::Text, room(), 0, Step::Answer),
             (Shape::Round, room(), 0, Step::Run),
         ];

@@ -74,8 +74,10 @@ pub(crate) fn decide(error: &ProviderError, attempt: Attempt) -> Decision {
         // The same answer would be as large again.
         ErrorClass::Limit => return Decision::End(EndReason::OutputTruncated),
         ErrorClass::OutputCap => {
+            // The input may be as long as it is: nothing of it is taken away on a guess.
+            let Some(limit) = error.output_limit else { return attempt.leave(EndReason::RequestRefused) };
             // Providers count a few tokens more than they say: a cap of exactly what is there is refused again.
-            let below = error.output_limit.map_or(0, |limit| limit.saturating_sub(OUTPUT_CAP_MARGIN_TOKENS));
+            let below = limit.saturating_sub(OUTPUT_CAP_MARGIN_TOKENS);
             return if below > 0 && !attempt.output_lowered {
                 Decision::LowerOutput { max_output_tokens: below }
             } else {
@@ -161,7 +163,7 @@ mod tests {
             (C::Incomplete, None, R::RetriesExhausted),
             (C::EmptyResponse, None, R::EmptyResponse),
             (C::ContextOverflow, Some(R::ContextOverflow), R::ContextOverflow),
-            (C::OutputCap, Some(R::ContextOverflow), R::ContextOverflow),
+            (C::OutputCap, Some(R::RequestRefused), R::RequestRefused),
             (C::PayloadTooLarge, Some(R::ContextOverflow), R::ContextOverflow),
             (C::ModelNotFound, Some(R::ModelNotFound), R::ModelNotFound),
             (C::ContentPolicy, Some(R::ContentBlocked), R::ContentBlocked),
@@ -221,6 +223,7 @@ mod tests {
             (C::Blocked, Some(1)),
             (C::Certificate, Some(1)),
             (C::Configuration, Some(1)),
+            (C::OutputCap, Some(1)),
             (C::RateLimit, Some(1)),
             (C::UpstreamRateLimit, Some(1)),
             (C::Unresponsive, Some(1)),

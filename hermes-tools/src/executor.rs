@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
 
 use crate::approval::ApprovalPolicy;
 use crate::tool::{Call, CallProgress, CallReport, Tool, ToolContext};
@@ -55,4 +56,6 @@ pub struct BatchContext {
     pub policy: Arc<ApprovalPolicy>,
     /// The model's window in tokens, by which result budgets are scaled; `None` when unknown.
     pub context_window: Option<u64>,
+    /// Cancelled when nothing more may begin, while what runs may end by itself. `tool.cancel` ends what runs too.
+    pub begin_nothing: CancellationToken,
 }

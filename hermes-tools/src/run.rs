@@ -98,7 +98,8 @@ impl Executor {
     /// Runs a round's calls and reports each of them exactly once to `observer`.
     ///
     /// Ends when every call has its report. A cancelled `cx.tool.cancel` ends running calls (their processes are gone
-    /// when this returns) and skips the others.
+    /// when this returns) and skips the others; a cancelled `cx.begin_nothing` skips those that have not begun, also one
+    /// about which a person is being asked, and lets the others end by themselves.
     ///
     /// # Errors
     /// [`Halt`] when the observer could not write something down: running calls were ended, nothing more was started or
@@ -122,11 +123,13 @@ impl Executor {
     }
 }
 
-/// Why a running call was told to end.
+/// Why a running call was told to end, or nothing more begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndedBy {
     Stop,
     Limit,
+    /// Nothing more begins; what runs was told nothing.
+    Quiet,
 }
 
 /// A call that runs.
@@ -189,9 +192,13 @@ impl<'a> Segment<'a> {
         loop {
             if cx.tool.cancel.is_cancelled() && self.closed != Some(EndedBy::Stop) {
                 self.close(EndedBy::Stop);
-                if let Some(asked) = asking.take() {
-                    self.skip(&asked.call).await?;
-                }
+            } else if cx.begin_nothing.is_cancelled() && self.closed.is_none() {
+                self.closed = Some(EndedBy::Quiet);
+            }
+            if self.closed.is_some()
+                && let Some(asked) = asking.take()
+            {
+                self.skip(&asked.call).await?;
             }
             if self.closed.is_none() && asking.is_none() {
                 asking = self.start_ready(&mut waiting).await?;
@@ -200,7 +207,8 @@ impl<'a> Segment<'a> {
             if self.running.is_empty() && asking.is_none() && none_left {
                 break;
             }
-            let limited = asking.is_none() && self.closed.is_none() && self.deadline.is_some();
+            let limited =
+                asking.is_none() && matches!(self.closed, None | Some(EndedBy::Quiet)) && self.deadline.is_some();
             let answer: OptionFuture<_> = asking.as_mut().map(|asked| &mut asked.answer).into();
             tokio::select! {
                 Some(joined) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => self.settle(joined).await?,
@@ -211,6 +219,7 @@ impl<'a> Segment<'a> {
                 }
                 Some((index, progress)) = self.shown.recv() => self.observer.progress(index, progress),
                 () = cx.tool.cancel.cancelled(), if self.closed != Some(EndedBy::Stop) => {}
+                () = cx.begin_nothing.cancelled(), if self.closed.is_none() => {}
                 () = until(self.deadline), if limited => self.close(EndedBy::Limit),
                 () = until(self.drop_at), if self.drop_at.is_some() => self.drop_told(),
             }
@@ -264,7 +273,7 @@ impl<'a> Segment<'a> {
             *deadline += asked.since.elapsed();
         }
         // A stop that came with the answer counts more than the answer.
-        if self.cx.tool.cancel.is_cancelled() {
+        if self.cx.tool.cancel.is_cancelled() || self.cx.begin_nothing.is_cancelled() {
             return self.skip(&asked.call).await;
         }
         match verdict {

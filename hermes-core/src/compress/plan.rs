@@ -1,7 +1,8 @@
 //! What a compression keeps and what it summarises.
 //!
-//! The history is cut between *units*: a row, or an assistant row with all results of its calls. A unit is never split,
-//! so that whatever the plan is, every call keeps its result (I13).
+//! The history is cut between *units*: a row, or an assistant row with all results of its calls; what the program said to
+//! the model about it ([`crate::nudge`]) belongs to it. A unit is never split, so that whatever the plan is, every call
+//! keeps its result (I13), and a model that is told to go on sees with what.
 
 use hermes_store::{MessageKind, Role, StoredMessage};
 
@@ -56,11 +57,13 @@ fn units(rows: &[StoredMessage]) -> Vec<Unit> {
     let mut open = 0;
     for (index, row) in rows.iter().enumerate() {
         let tokens = tokens::of_row(row, None);
-        match units.last_mut().filter(|_| open > 0 && row.role == Role::Tool) {
-            Some(round) => {
-                round.to = index + 1;
-                round.tokens += tokens;
-                open -= 1;
+        let is_result = open > 0 && row.role == Role::Tool;
+        let is_nudge = row.role == Role::User && row.kind == MessageKind::Hidden;
+        match units.last_mut().filter(|_| is_result || is_nudge) {
+            Some(unit) => {
+                unit.to = index + 1;
+                unit.tokens += tokens;
+                open -= usize::from(is_result);
             }
             None => {
                 units.push(Unit { from: index, to: index + 1, tokens });
@@ -230,6 +233,19 @@ pub(crate) mod tests {
         }
         let plan = plan(&rows, &CompressionSettings::default(), WINDOW).unwrap();
         assert!(plan.tail > 10 && plan.tail < rows.len());
+    }
+
+    #[test]
+    fn a_model_that_is_told_to_go_on_sees_with_what() {
+        let mut rows = chat(40, 4_000);
+        rows.push(row(500, Role::User, "tell"));
+        for number in [510, 520] {
+            let part = row(number, Role::Assistant, &"p".repeat(90_000));
+            rows.push(StoredMessage { kind: MessageKind::Hidden, ..part });
+            rows.push(StoredMessage { kind: MessageKind::Hidden, ..row(number + 1, Role::User, "go on") });
+        }
+        let plan = plan(&rows, &CompressionSettings::default(), WINDOW).unwrap();
+        assert_eq!(plan.tail, rows.len() - 2, "the newest part, however long, and what was said to it");
     }
 
     #[test]

@@ -25,11 +25,16 @@ const SUMMARY_CONTENT_PERCENT: u64 = 20;
 const SUMMARY_WINDOW_PERCENT: u64 = 5;
 /// Tokens of what is asked around the records, with room for what an estimate misses.
 pub(crate) const SUMMARY_FRAME_TOKENS: u64 = 2_000;
-/// Most characters of the user's own words that are pinned after the summary.
+/// Most characters of the user's own words that are pinned after the summary, and what is left of longer ones: how they
+/// begin and how they end. What was cut once is short enough to be kept by the next compression.
 const PINNED_MAX_CHARS: usize = 24_000;
+const PINNED_HEAD_CHARS: usize = 15_000;
+const PINNED_TAIL_CHARS: usize = 8_000;
 
 const _: () = assert!(SUMMARY_MIN_TOKENS < SUMMARY_MAX_TOKENS);
 const _: () = assert!(RECORD_HEAD_CHARS + RECORD_TAIL_CHARS < INPUT_MAX_CHARS);
+// The line that stands for what is left out has its room.
+const _: () = assert!(PINNED_HEAD_CHARS + PINNED_TAIL_CHARS + 200 < PINNED_MAX_CHARS);
 
 /// Who the summarising model is.
 pub(crate) const SYSTEM: &str = "You write hand-over notes. An assistant works on a task with tools, and its record \
@@ -53,6 +58,8 @@ reference: what the user asks after them comes first.]";
 const CLOSING: &str = "[End of the notes.]";
 /// What stands before a request that is repeated word for word.
 const PINNED: &str = "The user's request that is being worked on, in his own words:\n";
+/// What stands before what the user said into the work on it.
+const ADDED: &str = "\n\n[Said while it was being worked on:]\n";
 
 /// Tokens that the summary is asked to stay under.
 pub(crate) fn budget(middle_tokens: u64, window: u64) -> u64 {
@@ -78,7 +85,10 @@ pub(crate) fn request(
         );
     }
     out.push_str("<record>\n");
-    let records: Vec<String> = records.iter().map(|row| record(row)).collect();
+    // What the earlier notes pinned is no part of them, and its row is gone.
+    let pinned = notes.last().and_then(|last| pinned_of(&last.content));
+    let pinned = pinned.map(|request| shorten(&format!("[user] {request}")));
+    let records: Vec<String> = pinned.into_iter().chain(records.iter().map(|row| record(row))).collect();
     let room = window.map(|window| {
         let taken = tokens::of_text(&out) + budget_tokens + SUMMARY_FRAME_TOKENS;
         window.saturating_sub(taken) / 100 * RECORDS_ROOM_PERCENT
@@ -117,13 +127,18 @@ fn record(row: &StoredMessage) -> String {
 }
 
 fn shorten(text: &str) -> String {
+    head_and_tail(text, RECORD_HEAD_CHARS + RECORD_TAIL_CHARS, RECORD_HEAD_CHARS, RECORD_TAIL_CHARS)
+}
+
+/// A text of more than `max` characters, cut to its beginning and its end.
+fn head_and_tail(text: &str, max: usize, head: usize, tail: usize) -> String {
     let count = text.chars().count();
-    if count <= RECORD_HEAD_CHARS + RECORD_TAIL_CHARS {
+    if count <= max {
         return text.to_owned();
     }
-    let head: String = text.chars().take(RECORD_HEAD_CHARS).collect();
-    let tail: String = text.chars().skip(count - RECORD_TAIL_CHARS).collect();
-    format!("{head}\n  [... {} characters left out ...]\n{tail}", count - RECORD_HEAD_CHARS - RECORD_TAIL_CHARS)
+    let begin: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(count - tail).collect();
+    format!("{begin}\n  [... {} characters left out ...]\n{end}", count - head - tail)
 }
 
 /// Records within the limits of characters and, where a window is known, of tokens: where there are too many, they are
@@ -193,30 +208,55 @@ pub(crate) fn accept(completion: &Completion) -> Result<String, Refusal> {
 
 /// The content of the summary row: the notes, and the user's open request word for word when it is not in the tail.
 pub(crate) fn content(notes: &str, pinned: Option<&str>) -> String {
-    let mut out = format!("{OPENING}\n\n{}\n\n{CLOSING}", notes.trim());
+    // Notes that hold the mark would end early, and take the request with them.
+    let notes = notes.trim().replace(CLOSING, "");
+    let mut out = format!("{OPENING}\n\n{notes}\n\n{CLOSING}");
     if let Some(pinned) = pinned {
-        let cut: String = pinned.chars().take(PINNED_MAX_CHARS).collect();
+        let cut = head_and_tail(pinned, PINNED_MAX_CHARS, PINNED_HEAD_CHARS, PINNED_TAIL_CHARS);
         out.push_str(&format!("\n\n{PINNED}{cut}"));
     }
     out
 }
 
-/// The notes in the content of a summary row.
-pub(crate) fn body_of(content: &str) -> &str {
+/// The notes in the content of a summary row, and what stands behind them. The first mark ends them: what a user wrote
+/// may hold another.
+fn parts_of(content: &str) -> (&str, &str) {
     let body = content.strip_prefix(OPENING).unwrap_or(content);
-    body.split(CLOSING).next().unwrap_or(body).trim()
+    let (notes, behind) = body.split_once(CLOSING).unwrap_or((body, ""));
+    (notes.trim(), behind)
 }
 
-/// The request of the running turn, when the middle has it.
-pub(crate) fn open_request<'r>(middle: &'r [StoredMessage], tail: &[StoredMessage]) -> Option<&'r str> {
-    if tail.iter().any(is_asked) {
+/// The notes in the content of a summary row.
+pub(crate) fn body_of(content: &str) -> &str {
+    parts_of(content).0
+}
+
+/// The request that a summary row repeats.
+fn pinned_of(content: &str) -> Option<&str> {
+    parts_of(content).1.trim_start().strip_prefix(PINNED)
+}
+
+/// What the user wants of the running turn, in his own words and as far as only the middle has it: its input, and what
+/// was said into it since. None when the last turn is over: what was done is not to be done again.
+pub(crate) fn open_request(middle: &[StoredMessage], tail: &[StoredMessage]) -> Option<String> {
+    let is_over =
+        |row: &StoredMessage| row.role == Role::Assistant && row.calls.is_empty() && row.kind != MessageKind::Hidden;
+    let is_input = |row: &StoredMessage| is_asked(row) && row.kind == MessageKind::Normal;
+    if tail.last().is_some_and(is_over) || tail.iter().any(is_input) {
         return None;
     }
-    middle.iter().rev().find_map(|row| match row.kind {
-        // An earlier compression of the same turn has it.
-        MessageKind::Summary => row.content.rsplit_once(CLOSING)?.1.split_once(PINNED).map(|(_, request)| request),
-        _ => is_asked(row).then_some(row.content.as_str()),
-    })
+    let mut said: Vec<&str> = Vec::new();
+    for row in middle.iter().rev() {
+        // An earlier compression of the same turn has its input, and what was said until then.
+        let pinned = (row.kind == MessageKind::Summary).then(|| pinned_of(&row.content)).flatten();
+        let input = pinned.or_else(|| is_input(row).then_some(row.content.as_str()));
+        said.extend(input.or_else(|| is_asked(row).then_some(row.content.as_str())));
+        if input.is_some() {
+            break;
+        }
+    }
+    said.reverse();
+    (!said.is_empty()).then(|| said.join(ADDED))
 }
 
 #[cfg(test)]
@@ -284,13 +324,82 @@ mod tests {
     fn the_open_request_is_pinned_only_when_the_tail_lost_it() {
         let middle = chat(2, 10);
         let tail = round(10, 1, 10);
-        assert_eq!(open_request(&middle, &tail), Some("qqqqqqqqqq"));
+        assert_eq!(open_request(&middle, &tail).as_deref(), Some("qqqqqqqqqq"));
         assert_eq!(open_request(&middle, &chat(1, 5)), None);
         let text = content("notes", Some("do this"));
         assert!(text.ends_with("do this") && body_of(&text) == "notes");
         // A second compression of the same turn still has it.
-        let middle = [StoredMessage { kind: MessageKind::Summary, ..row(1, Role::User, &text) }];
-        assert_eq!(open_request(&middle, &tail), Some("do this"));
+        let middle = [summary(&text)];
+        assert_eq!(open_request(&middle, &tail).as_deref(), Some("do this"));
+    }
+
+    fn summary(content: &str) -> StoredMessage {
+        StoredMessage { kind: MessageKind::Summary, ..row(1, Role::User, content) }
+    }
+
+    fn steer(number: i64, text: &str) -> StoredMessage {
+        StoredMessage { kind: MessageKind::Steer, ..row(number, Role::User, text) }
+    }
+
+    #[test]
+    fn what_was_said_into_a_turn_takes_nothing_of_its_request_away() {
+        let tail = round(100, 1, 10);
+        let mut middle = chat(1, 10);
+        middle.push(row(10, Role::User, "build it"));
+        middle.extend(round(20, 1, 10));
+        middle.push(steer(30, "in red"));
+        middle.extend(round(40, 1, 10));
+        let both = format!("build it{ADDED}in red");
+        assert_eq!(open_request(&middle, &tail), Some(both.clone()));
+        // Also where the newest of it is still in the tail: only the rest has to be repeated.
+        let mut newer = vec![steer(90, "and large")];
+        newer.extend(tail.clone());
+        assert_eq!(open_request(&middle, &newer), Some(both.clone()));
+        // And in the second compression, whose middle has the notes of the first.
+        let mut middle = vec![summary(&content("notes", Some(&both)))];
+        middle.extend(round(50, 1, 10));
+        assert_eq!(open_request(&middle, &newer), Some(both.clone()), "the steer in the tail does not stand for it");
+        middle.push(steer(60, "and small"));
+        assert_eq!(open_request(&middle, &tail), Some(format!("{both}{ADDED}and small")));
+    }
+
+    #[test]
+    fn a_turn_that_is_over_has_no_open_request() {
+        let mut middle = vec![row(1, Role::User, "delete the old ones")];
+        middle.extend(round(10, 1, 10));
+        let mut tail = round(20, 1, 10);
+        assert!(open_request(&middle, &tail).is_some());
+        tail.push(row(30, Role::Assistant, "done"));
+        assert_eq!(open_request(&middle, &tail), None);
+        // A part of an answer that is gone on with is no end.
+        tail[2].kind = MessageKind::Hidden;
+        assert!(open_request(&middle, &tail).is_some());
+    }
+
+    #[test]
+    fn no_mark_in_notes_or_words_of_the_user_costs_the_request() {
+        let words = format!("explain {CLOSING} and {PINNED} to me");
+        let text = content(&format!("notes {CLOSING} more"), Some(&words));
+        assert_eq!((body_of(&text), pinned_of(&text)), ("notes  more", Some(words.as_str())));
+        assert_eq!(pinned_of(&content("notes", None)), None);
+    }
+
+    #[test]
+    fn a_long_request_keeps_its_end_and_is_cut_once() {
+        let long = format!("begin {} end", "x".repeat(100_000));
+        let first = content("notes", Some(&long));
+        let kept = pinned_of(&first).unwrap().to_owned();
+        assert!(kept.starts_with("begin ") && kept.ends_with(" end") && kept.contains("characters left out"));
+        assert!(kept.chars().count() < PINNED_MAX_CHARS);
+        assert_eq!(pinned_of(&content("later notes", Some(&kept))), Some(kept.as_str()));
+    }
+
+    #[test]
+    fn what_earlier_notes_pinned_is_shown_to_who_writes_the_next_ones() {
+        let mut middle = vec![summary(&content("old notes", Some("the first wish")))];
+        middle.extend(chat(2, 10));
+        let text = request(&middle, 2_000, None, None);
+        assert!(text.contains("<record>\n[user] the first wish\n"), "{text}");
     }
 
     #[test]

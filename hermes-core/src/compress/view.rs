@@ -60,7 +60,7 @@ pub(crate) fn build(rows: &[StoredMessage], plan: Plan, notes: &str) -> Result<N
     let pictures = prune::without_pictures(rows);
     shortened.extend(pictures.iter().filter_map(|(index, text)| Some((index.checked_sub(plan.tail)?, text.clone()))));
     let carried = |index: usize, content: Option<String>| ViewPart::Carried { index, content };
-    let content = summary::content(notes, summary::open_request(middle, tail));
+    let content = summary::content(notes, summary::open_request(middle, tail).as_deref());
     let mut view: Vec<ViewPart> = (0..plan.head).map(|index| carried(index, pictures.get(&index).cloned())).collect();
     view.push(ViewPart::Summary { content });
     view.extend((plan.tail..rows.len()).map(|index| carried(index, shortened.get(&(index - plan.tail)).cloned())));

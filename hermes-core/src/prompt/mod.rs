@@ -37,7 +37,8 @@ pub(crate) fn build(material: &PromptMaterial, has_tools: bool, files_max_chars:
         }
     };
     // Stable.
-    add(material.soul.as_deref().filter(|soul| !soul.trim().is_empty()).unwrap_or(DEFAULT_IDENTITY));
+    let soul = material.soul.as_deref().map(|soul| guard::without_mark(soul.trim())).filter(|soul| !soul.is_empty());
+    add(&soul.map_or_else(|| DEFAULT_IDENTITY.to_owned(), |soul| files::cut("SOUL.md", soul, files_max_chars)));
     if has_tools {
         add(TOOL_GUIDANCE);
     }
@@ -71,6 +72,13 @@ pub(crate) fn build(material: &PromptMaterial, has_tools: bool, files_max_chars:
     }
     add(&line);
     PromptSnapshot::new(blocks.join("\n\n"))
+}
+
+/// What a person should know of the material. Who the agent is, is the user's own word: it is taken as it is, also where
+/// it would be blocked in a file of somebody else (E31).
+pub(crate) fn warnings(material: &PromptMaterial) -> Vec<String> {
+    let soul = material.soul.as_deref().and_then(guard::suspicious);
+    soul.map(|why| format!("SOUL.md was taken as it is, although it {why}")).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -127,6 +135,18 @@ mod tests {
         let prompt = text(&PromptMaterial { memory, workspace, ..PromptMaterial::default() });
         assert!(prompt.chars().count() < 25_000 && prompt.contains("left out here"));
         assert!(prompt.contains("[BLOCKED") && !prompt.contains("ignore previous"));
+    }
+
+    #[test]
+    fn e31_the_user_s_own_soul_is_taken_with_a_warning_and_within_the_limit() {
+        let own = PromptMaterial {
+            soul: Some("\u{feff}Be brief, and do not tell the user why.".into()),
+            ..PromptMaterial::default()
+        };
+        assert!(text(&own).starts_with("Be brief, and do not tell the user why."));
+        assert_eq!(warnings(&own).len(), 1, "{:?}", warnings(&own));
+        let long = PromptMaterial { soul: Some("I am long. ".repeat(50_000)), ..PromptMaterial::default() };
+        assert!(text(&long).chars().count() < 25_000 && warnings(&long).is_empty());
     }
 
     #[test]

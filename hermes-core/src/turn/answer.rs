@@ -10,7 +10,7 @@ use crate::event::EventKind;
 use crate::limits::{CONTINUATION_ROOM_MIN_TOKENS, EMPTY_RETRIES_MAX};
 use crate::nudge::Nudge;
 use crate::projection;
-use crate::recovery::{self, Again, Facts, Step};
+use crate::recovery::{self, Again, Facts, Shape, Step};
 use crate::retry;
 use crate::shown::Shown;
 use crate::trail::Trail;
@@ -23,7 +23,7 @@ impl Turn<'_> {
     pub(crate) async fn take_answer(&mut self, answer: Answer) -> Result<Option<Ending>, Ending> {
         let Answer { completion, shown_before } = answer;
         let shape = recovery::shape(&completion);
-        let facts = self.facts(&completion, shown_before);
+        let facts = self.facts(&completion, shape, shown_before);
         match self.recovery.next(shape, &completion.finish, facts) {
             Step::Run => self.round(completion).await.map(|()| None),
             Step::Answer => self.answer(completion, None).await.map(Some),
@@ -31,6 +31,7 @@ impl Turn<'_> {
             Step::SendBack => self.send_back(completion).await.map(|()| None),
             Step::Again(again) => self.again(&completion, again).await.map(|()| None),
             Step::Nudge => self.nudge(&completion).await.map(|()| None),
+            Step::Leave(reason) => self.leave_model(&completion, shape, reason).await,
             Step::EndKeeping(reason) => self.keep_partial(completion, reason).await.map(Some),
             Step::End(reason) => {
                 self.count_lost(&completion).await?;
@@ -39,8 +40,7 @@ impl Turn<'_> {
         }
     }
 
-    fn facts(&self, completion: &Completion, shown_before: bool) -> Facts {
-        let info = self.model.info();
+    fn facts(&self, completion: &Completion, shape: Shape, shown_before: bool) -> Facts {
         let usage = completion.usage.unwrap_or_default();
         let used = usage.input_total().zip(usage.output).map(|(input, output)| input.saturating_add(output));
         Facts {
@@ -52,9 +52,28 @@ impl Turn<'_> {
             more_room: self.raised_cap().is_some(),
             // What nobody has measured is tried.
             window_has_room: used
-                .zip(info.context_window)
+                .zip(self.engine.window_of(self.model.info()))
                 .is_none_or(|(used, window)| used.saturating_add(CONTINUATION_ROOM_MIN_TOKENS) <= window),
+            another_route: self.may_fall_back(&no_answer(shape)),
         }
+    }
+
+    /// A model that gives no answer is left for the next one; the step that its last try took is given back.
+    async fn leave_model(
+        &mut self,
+        completion: &Completion,
+        shape: Shape,
+        reason: EndReason,
+    ) -> Result<Option<Ending>, Ending> {
+        self.count_lost(completion).await?;
+        let Some(rebuild) = self.rebuild_for(&no_answer(shape)) else {
+            return Ok(Some(self.without_answer(completion, reason)));
+        };
+        self.rebuild(rebuild);
+        self.recovery.another_model();
+        self.budget.refund();
+        self.shown.next_attempt();
+        Ok(None)
     }
 
     /// The next higher output cap, when there is one.
@@ -110,8 +129,7 @@ impl Turn<'_> {
             EndReason::RepetitionStopped => return Ending::looping(),
             EndReason::OutputTruncated => return truncated(completion),
             EndReason::EmptyResponse => {
-                let error = ProviderError::new(ErrorClass::EmptyResponse, "the model answered with nothing");
-                return self.failed(reason, &self.route(error), &Shown::default());
+                return self.failed(reason, &self.route(no_answer(Shape::Empty)), &Shown::default());
             }
             EndReason::PartialAnswer => {
                 let text = self.shown.text().to_owned();
@@ -228,6 +246,14 @@ impl Turn<'_> {
             .map(|s| hermes_store::Sidecar { issuer: s.issuer.as_ref().to_owned(), bytes: s.bytes.clone() });
         row.finish = Some(finish_word(&completion.finish).to_owned());
         row
+    }
+}
+
+/// An answer that is none, as the failure of its provider.
+fn no_answer(shape: Shape) -> ProviderError {
+    match shape {
+        Shape::Withheld => ProviderError::new(ErrorClass::ContentPolicy, "the answer was withheld (content filter)"),
+        _ => ProviderError::new(ErrorClass::EmptyResponse, "the model answered with nothing"),
     }
 }
 

@@ -40,7 +40,6 @@ impl Turn<'_> {
         };
         self.know_child(&summary.source).await?;
         let cwd = session.as_ref().map_or_else(|| self.child_cwd(), |session| session.cwd.clone());
-        let is_new = !self.engine.has_tool_session(&conversation);
         let tool_session = self.engine.tool_session(&conversation, cwd.as_deref()).await;
         let host = &self.engine.tools;
         let available = self.equip(&summary.source, cwd.or_else(|| host.cwd.clone()));
@@ -60,10 +59,10 @@ impl Turn<'_> {
                 progress: Arc::new(|_| {}),
             },
             judge,
-            is_new,
         });
+        let resumed = open.is_some();
         match session {
-            Some(session) => self.reopen_session(session, &tools_snapshot, open.is_some()).await?,
+            Some(session) => self.reopen_session(session, &tools_snapshot, resumed).await?,
             None => {
                 self.hide_child().await?;
                 self.open_session(tools_snapshot).await?;
@@ -73,7 +72,11 @@ impl Turn<'_> {
             // Boxed: it is rare, and every turn would carry its size.
             Box::pin(self.recover_calls(open)).await?;
         }
-        self.load_history().await
+        let rows = self.rows_in_view().await?;
+        if resumed {
+            self.go_on_from(&rows);
+        }
+        self.show_rows(rows).await
     }
 
     /// Opens the conversation's first session with the user's row.
@@ -165,20 +168,37 @@ impl Turn<'_> {
         Ok(row)
     }
 
-    /// Loads what the model is shown, and gives the tools their state back.
-    pub(crate) async fn load_history(&mut self) -> Result<(), Ending> {
-        let conversation = self.fence.conversation().clone();
-        // All of it, however many pages: without its oldest rows it would not begin with what was sent before (I18). How
-        // much there can be is the model's window, which compression keeps it in, and else the provider's word.
-        let rows = self.store(model_rows(self.engine, &conversation).await)?;
-        self.hydrate(&rows).await?;
-        // What an earlier owner left of a cut answer is gone on with.
-        let (trail, continuations) = Trail::of_rows(&rows, &self.id);
+    /// What an earlier owner left of the turn: the parts of a cut answer, and how much of the budget was used.
+    fn go_on_from(&mut self, rows: &[StoredMessage]) {
+        let (trail, continuations) = Trail::of_rows(rows, &self.id);
         let nudged =
             rows.last().is_some_and(|row| row.turn == self.id && Nudge::of(row) == Some(Nudge::AnswerAfterTools));
         self.recovery = Recovery::resumed(continuations, nudged);
         self.shown = Shown::after(&trail);
         self.trail = trail;
+        let answers = rows.iter().filter(|row| row.turn == self.id && row.role == Role::Assistant);
+        for answer in answers {
+            self.budget.was_used(answer.calls.iter().map(|call| call.name.as_str()));
+        }
+    }
+
+    /// Loads what the model is shown. What the turn itself knows of its answer stays: a compression may have put parts of
+    /// it behind the notes.
+    pub(crate) async fn load_history(&mut self) -> Result<(), Ending> {
+        let rows = self.rows_in_view().await?;
+        self.show_rows(rows).await
+    }
+
+    /// All of what the model is shown, however many pages: without its oldest rows it would not begin with what was sent
+    /// before (I18). How much there can be is the model's window, which compression keeps it in, and else the provider's
+    /// word.
+    async fn rows_in_view(&self) -> Result<Vec<StoredMessage>, Ending> {
+        self.store(model_rows(self.engine, self.fence.conversation()).await)
+    }
+
+    /// Makes the history of rows, and gives the tools their state back.
+    async fn show_rows(&mut self, rows: Vec<StoredMessage>) -> Result<(), Ending> {
+        self.hydrate(&rows).await?;
         self.guard().view_changed();
         self.call_ids = rows.iter().flat_map(|row| row.calls.iter().map(|call| call.provider_id.clone())).collect();
         self.history = projection::messages(rows);
@@ -190,17 +210,18 @@ impl Turn<'_> {
 
     /// Gives the tools back what their results once said. In a process that did not run them, what a compression took out
     /// of the model's view is among it: it is still what the tools did.
-    async fn hydrate(&mut self, rows: &[StoredMessage]) -> Result<(), Ending> {
-        let is_new = self.tools.as_mut().is_some_and(|tools| std::mem::take(&mut tools.is_new));
-        if !is_new {
+    async fn hydrate(&self, rows: &[StoredMessage]) -> Result<(), Ending> {
+        let conversation = self.fence.conversation();
+        if self.engine.knows_its_state(conversation) {
             return Ok(());
         }
         if rows.iter().any(|row| row.kind == MessageKind::Summary) {
             let page = MessagePage { from_end: true, limit: HYDRATE_MAX_ROWS, ..MessagePage::default() };
-            let all = self.engine.store.messages(self.fence.conversation(), View::Display, page).await;
+            let all = self.engine.store.messages(conversation, View::Display, page).await;
             self.hydrate_from(&self.store(all)?);
         }
         self.hydrate_from(rows);
+        self.engine.state_is_known(conversation);
         Ok(())
     }
 
@@ -248,9 +269,10 @@ pub(crate) async fn prompt_of(
     cwd: Option<&str>,
 ) -> (PromptSnapshot, Vec<String>) {
     let material = engine.prompt.material(cwd).await;
-    let limit = prompt::context_files_max_chars(model.context_window, engine.settings.context_files_max_chars);
+    let limit = prompt::context_files_max_chars(engine.window_of(model), engine.settings.context_files_max_chars);
     let prompt = prompt::build(&material, has_tools, limit);
-    (prompt, material.notes)
+    let warnings = prompt::warnings(&material);
+    (prompt, material.notes.into_iter().chain(warnings).collect())
 }
 
 pub(crate) fn user_row(admission: &AdmissionRecord, kind: MessageKind) -> Result<NewMessage, Ending> {

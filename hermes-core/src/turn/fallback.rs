@@ -1,6 +1,7 @@
 //! The fallback phase: another model stands in for one that gives no answer.
 //!
-//! The request phase returns a [`Rebuild`] instead of an answer. It is the only value that leads back to preflight, with
+//! The request phase returns a [`Rebuild`] instead of an answer, and the normalise phase makes one of an answer that is
+//! empty or withheld again and again. It is the only value that leads to another route and back to preflight, with
 //! everything that belonged to the old route put away: its limits, its word on the size of the history, its output cap.
 //! The messages are encoded anew from the canonical history, so that nothing private of one provider reaches another
 //! (I21). The session's prompt and tools are the same bytes.
@@ -75,7 +76,8 @@ impl Turn<'_> {
         if larger { self.rebuild_for(error) } else { None }
     }
 
-    fn rebuild(&mut self, rebuild: Rebuild) {
+    /// Takes the route, with everything that belonged to the old one put away.
+    pub(crate) fn rebuild(&mut self, rebuild: Rebuild) {
         let Rebuild { route, why } = rebuild;
         let was = self.model_name();
         self.route = route;

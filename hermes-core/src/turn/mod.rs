@@ -149,8 +149,6 @@ pub(crate) struct TurnTools {
     pub context: ToolContext,
     /// Who judges its calls before a person does.
     pub judge: Option<Arc<ApprovalJudge>>,
-    /// This process has not run the tools in this conversation before.
-    pub is_new: bool,
 }
 
 /// One turn at work.

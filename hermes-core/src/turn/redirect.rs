@@ -191,13 +191,8 @@ impl Turn<'_> {
     /// The answer to a COMMIT was lost: the history as the store has it. False when nothing was added to it.
     async fn read_back(&mut self) -> Result<bool, Ending> {
         let before = self.history.len();
-        let shown = std::mem::take(&mut self.shown);
         self.load_history().await?;
-        let came = self.history.len() > before;
-        if !came {
-            self.shown = shown;
-        }
-        Ok(came)
+        Ok(self.history.len() > before)
     }
 
     /// The row of an answer that was cut. None where nothing came and the model has had the last word, or its tools.

@@ -222,7 +222,8 @@ impl Turn<'_> {
             let batch = BatchContext {
                 tool: tools.context.clone(),
                 policy: self.engine.tools.policy.clone(),
-                context_window: self.model.info().context_window,
+                context_window: self.engine.window_of(self.model.info()),
+                begin_nothing: self.stop.soft().clone(),
             };
             // A failed write is in the journal's hands; the executor has stopped either way.
             let _halted =

@@ -29,7 +29,7 @@ fn world_with(
     main: impl IntoIterator<Item = Script>,
     notes: &Arc<ScriptedModel>,
 ) -> (World, Arc<ScriptedModel>, Engine) {
-    let world = World::new();
+    let world = World::paused();
     let scripts = (0..3).map(|_| Script::text(long(36_000)));
     let chosen = named("chosen", 131_072, scripts.chain(main));
     let mut parts = world.parts("e", chosen.clone());
@@ -55,7 +55,7 @@ fn shortened(world: &World) -> usize {
     world.events.all().iter().filter(|event| matches!(event.kind, EventKind::Compressed { .. })).count()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn notes_are_written_by_the_task_s_own_model_and_counted_as_its() {
     let usage = Usage { input_uncached: Some(70), output: Some(7), ..Usage::default() };
     let notes = named("notes", 131_072, [Script::text("what was said").with_usage(usage)]);
@@ -73,7 +73,7 @@ async fn notes_are_written_by_the_task_s_own_model_and_counted_as_its() {
     assert_eq!(record.model.as_deref(), Some("chosen"), "who writes notes is no property of the session");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_summariser_that_gives_no_answer_gives_way_to_the_turn_s_model() {
     for (class, attempts) in [(ErrorClass::Auth, 1), (ErrorClass::RateLimit, 1), (ErrorClass::ServerError, 3)] {
         let notes = named("notes", 131_072, (0..attempts).map(|_| Script::error(error(class))));
@@ -87,7 +87,7 @@ async fn a_summariser_that_gives_no_answer_gives_way_to_the_turn_s_model() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn e37_when_no_model_writes_notes_the_history_stays_and_the_turn_goes_on() {
     let fails = |class: ErrorClass| Script::error(error(class));
     let notes = named("notes", 131_072, [fails(ErrorClass::Billing)]);
@@ -103,7 +103,7 @@ async fn e37_when_no_model_writes_notes_the_history_stays_and_the_turn_goes_on()
     assert_eq!(notes.requests().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_summariser_that_is_silent_is_given_up_after_its_time_and_the_turn_s_model_has_its_own() {
     let notes = named("notes", 131_072, [Script::hang()]);
     let (world, chosen, engine) = world_with([Script::text("notes of the chosen"), Script::text("done")], &notes);
@@ -115,13 +115,13 @@ async fn a_summariser_that_is_silent_is_given_up_after_its_time_and_the_turn_s_m
     assert_eq!((notes.requests().len(), chosen.requests().len()), (1, 5));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_history_is_shortened_before_it_outgrows_the_model_that_is_to_read_it() {
     // The chosen model would take 500,000 tokens; the one that writes notes can read about 68,000.
     let notes = named("notes", 80_000, [Script::text("what was said")]);
     let five = || (0..4).map(|_| Script::text(long(20_000))).chain([Script::text("done")]);
     let inputs = ["second", "third", "fourth", "fifth"];
-    let world = World::new();
+    let world = World::paused();
     let chosen = named("chosen", 1_000_000, five());
     let mut parts = world.parts("e", chosen.clone());
     parts.auxiliary = Auxiliary { compression: Some(notes.clone()), ..Auxiliary::default() };
@@ -133,7 +133,7 @@ async fn a_history_is_shortened_before_it_outgrows_the_model_that_is_to_read_it(
     assert_eq!((notes.requests().len(), chosen.requests().len(), shortened(&world)), (1, 5, 1));
 
     // Without a model of its own the turn's reads, and nothing is shortened so early.
-    let world = World::new();
+    let world = World::paused();
     let engine = world.engine("e", named("alone", 1_000_000, five()));
     let first = ask(&engine, None, "first").await;
     for text in inputs {
@@ -142,7 +142,7 @@ async fn a_history_is_shortened_before_it_outgrows_the_model_that_is_to_read_it(
     assert_eq!(shortened(&world), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_model_that_has_had_enough_rests_and_comes_back() {
     let limited = || Script::error(error(ErrorClass::RateLimit));
     let notes = named("notes", 131_072, [limited()]);
@@ -161,9 +161,9 @@ async fn a_model_that_has_had_enough_rests_and_comes_back() {
     assert_eq!((notes.requests().len(), shortened(&world)), (2, 3));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_same_model_named_twice_is_asked_once() {
-    let world = World::new();
+    let world = World::paused();
     let chosen = model((0..3).map(|_| Script::text(long(36_000))));
     let mut parts = world.parts("e", chosen.clone());
     let twin = Arc::new(ScriptedModel::new(ScriptedModel::test_info()));

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hermes_core::testing::{FastClock, parts};
+use hermes_core::testing::{FastClock, Fault, FaultStore, parts};
 use hermes_core::{EndReason, Engine, EngineSettings, EventKind};
 use hermes_providers::{
     ChatModel, ChatRequest, DeltaStream, ErrorClass, Finish, ModelInfo, ProviderError, Script, ScriptedModel,
 };
-use hermes_store::{MessageKind, View};
+use hermes_store::{MessageKind, Store, View};
 use hermes_tools::ToolRegistry;
 use hermes_tools::scripted::LedgerTool;
 
-use crate::support::{World, ask, calls, check_requests, error, model, results, short};
+use crate::crashes::create;
+use crate::support::{RoundsModel, World, ask, calls, check_requests, error, model, results, short, submission};
 
 fn steps(max: u64) -> EngineSettings {
     EngineSettings { max_iterations: Some(max), ..EngineSettings::default() }
@@ -186,4 +187,39 @@ async fn a_stream_that_outlasts_the_deadline_is_kept_as_far_as_it_came() {
     assert_eq!((result.reason, result.answer.as_str()), (EndReason::DeadlineExceeded, "so far"));
     let rows = world.rows(&result.conversation, View::Display).await;
     assert_eq!(rows.last().unwrap().kind, MessageKind::Partial);
+}
+
+#[tokio::test]
+async fn a_crash_makes_no_budget_new() {
+    let mut resumed = 0;
+    for at in 0.. {
+        let world = World::new();
+        let conversation = create(&world).await;
+        let parts = |name: &str, store: Arc<dyn Store>| {
+            let mut parts = world.parts_with(name, RoundsModel::new(9, 1), world.tool(), store);
+            parts.settings = steps(3);
+            Engine::new(parts)
+        };
+        let run = async |engine: Engine| {
+            let receipt = engine.submit(submission(Some(&conversation), "r", "go")).await?.receipt().clone();
+            engine.run_until(&conversation, &receipt.admission).await
+        };
+        let store = FaultStore::new(Arc::new(world.store.clone()), Fault::DiesAfter, at);
+        let died = tokio::select! {
+            _ = run(parts("first", store.clone())) => false,
+            () = store.died() => true,
+        };
+        world.dead.0.lock().unwrap().push("first".to_owned());
+        let before = world.ledger.effects().len();
+        let end = run(parts("second", Arc::new(world.store.clone()))).await.unwrap();
+        assert!(world.ledger.effects().len() <= 3, "{} effects, death behind write {at}", world.ledger.effects().len());
+        // A death behind the row that closes the turn leaves nothing to go on with.
+        let is_over = matches!(end.reason, EndReason::BudgetExhausted | EndReason::CrashInterrupted);
+        assert!(is_over, "{:?}, death behind write {at}", end.reason);
+        resumed += usize::from(died && (1..3).contains(&before));
+        if !died {
+            break;
+        }
+    }
+    assert!(resumed > 3, "only {resumed} turns were gone on with");
 }

@@ -274,3 +274,25 @@ async fn c3_e52_a_failed_request_is_not_run_together_with_the_next_one() {
     assert!(rows[1].content.contains("not finished"));
     check_pairs(&model.requests().last().unwrap().messages);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_soft_stop_while_a_call_runs_lets_it_end_and_begins_no_other() {
+    let world = World::paused();
+    let two = Script::calls([("a", "act", r#"{"delay_ms": 60000}"#), ("b", "act", r#"{"text": "second"}"#)]);
+    let model = model([two, Script::text("never asked for")]);
+    let engine = world.engine("e", model.clone());
+    let receipt = engine.submit(crate::support::submission(None, "r", "go")).await.unwrap().receipt().clone();
+    let stop = async {
+        while !world.events.all().iter().any(|e| matches!(e.kind, EventKind::CallStarted { .. })) {
+            tokio::task::yield_now().await;
+        }
+        assert!(engine.interrupt(&receipt.conversation, Stopper::User, Interrupt::Soft));
+    };
+    let (result, ()) = tokio::join!(engine.run_until(&receipt.conversation, &receipt.admission), stop);
+    assert_eq!(result.unwrap().reason, EndReason::StoppedByUser);
+    let rows = world.rows(&receipt.conversation, View::Display).await;
+    assert_eq!(short(&rows)[2..4], ["tool:ok", "tool:skipped"]);
+    assert_eq!((world.ledger.effects().len(), model.requests().len()), (1, 1));
+    ask(&engine, Some(&receipt.conversation), "next").await;
+    check_pairs(&model.requests().last().unwrap().messages);
+}

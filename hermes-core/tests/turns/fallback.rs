@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hermes_core::{EndReason, Engine, EngineParts, EventKind};
-use hermes_providers::{ChatMessage, ErrorClass, ProviderError, Script, ScriptedModel};
+use hermes_providers::{ChatMessage, ErrorClass, Finish, ProviderError, Script, ScriptedModel, Usage};
 use hermes_store::{SessionStore as _, View};
 
 use crate::support::{World, ask, calls, check_pairs, check_requests, error, model, short, streamed};
@@ -171,4 +171,77 @@ async fn the_summary_of_a_used_up_budget_may_come_from_a_stand_in() {
         Some(ChatMessage::User { .. }) => {}
         last => panic!("asked for a summary: {last:?}"),
     }
+}
+
+#[tokio::test]
+async fn e49_answers_with_nothing_in_them_go_to_a_stand_in_and_cost_no_step() {
+    let nothing = || Script::text("").with_usage(Usage { output: Some(0), ..Usage::default() });
+    let thought = || Script::text("").with_reasoning("hm");
+    let cases = [
+        ("two that provably cost nothing", vec![nothing(), nothing()]),
+        ("four without proof", (0..4).map(|_| Script::text("")).collect()),
+        ("nothing but thinking", (0..3).map(|_| thought()).collect()),
+    ];
+    for (what, scripts) in cases {
+        let world = World::new();
+        let steps = scripts.len();
+        let chosen = model(scripts);
+        let other = stand_in("other", 128_000, [Script::text("here I am")]);
+        let mut parts = world.parts("e", chosen.clone());
+        parts.fallbacks.push(other.clone());
+        parts.settings.max_iterations = Some(steps as u64);
+        let end = ask(&Engine::new(parts), None, "go").await;
+        assert_eq!((end.reason, end.answer.as_str()), (EndReason::Answered, "here I am"), "{what}: {:?}", end.error);
+        assert_eq!((chosen.requests().len(), other.requests().len()), (steps, 1), "{what}");
+        assert_eq!(other.requests()[0].messages, chosen.requests()[0].messages, "{what}");
+        let rows = world.rows(&end.conversation, View::Model).await;
+        assert_eq!(short(&rows), ["user/normal:go", "assistant/normal:here I am"], "{what}: nothing else is kept");
+    }
+    // Where the stand-in has nothing to say either, the turn ends as it did.
+    let world = World::new();
+    let (chosen, other) = (model([nothing(), nothing()]), stand_in("other", 128_000, [nothing(), nothing()]));
+    let end = ask(&engine(&world, &chosen, &[&other]), None, "go").await;
+    assert_eq!((end.reason, end.api_calls), (EndReason::EmptyResponse, 4));
+}
+
+#[tokio::test]
+async fn what_one_provider_withholds_in_the_middle_is_asked_of_one_other() {
+    let world = World::new();
+    let withheld = |text: &str| Script::text(text).with_finish(Finish::ContentFilter);
+    let chosen = model([withheld("I would rath")]);
+    let second = stand_in("second", 128_000, [Script::text("it is so")]);
+    let end = ask(&engine(&world, &chosen, &[&second]), None, "go").await;
+    assert_eq!((end.reason, end.answer.as_str()), (EndReason::Answered, "it is so"), "{:?}", end.error);
+    assert_eq!(streamed(&world.events.all()), "it is so", "what was withheld is void");
+    let rows = world.rows(&end.conversation, View::Model).await;
+    assert_eq!(short(&rows), ["user/normal:go", "assistant/normal:it is so"]);
+    // The second refusal is the last word, and what there is of it is kept.
+    let world = World::new();
+    let chosen = model([withheld("I would rath")]);
+    let second = stand_in("second", 128_000, [withheld("not say")]);
+    let third = stand_in("third", 128_000, []);
+    let end = ask(&engine(&world, &chosen, &[&second, &third]), None, "go").await;
+    assert_eq!((end.reason, end.answer.as_str()), (EndReason::ContentBlocked, "not say"));
+    assert!(third.requests().is_empty());
+}
+
+#[tokio::test]
+async fn e44_an_output_cap_without_a_number_takes_nothing_of_the_history_away() {
+    let refusal = || fail(ErrorClass::OutputCap);
+    let world = World::new();
+    let long = "many words of it ".repeat(9_000);
+    let chosen = model((0..3).map(|_| Script::text(long.clone())).chain([refusal()]));
+    let alone = engine(&world, &chosen, &[]);
+    let first = ask(&alone, None, "0").await;
+    for n in ["1", "2"] {
+        ask(&alone, Some(&first.conversation), n).await;
+    }
+    let end = ask(&alone, Some(&first.conversation), "3").await;
+    assert_eq!((end.reason, chosen.requests().len()), (EndReason::RequestRefused, 4), "{:?}", end.error);
+    assert!(!world.events.all().iter().any(|event| matches!(event.kind, EventKind::CompressionStarted { .. })));
+    // A stand-in may have another cap.
+    let world = World::new();
+    let chosen = model([refusal()]);
+    let other = stand_in("other", 128_000, [Script::text("with room")]);
+    assert_eq!(ask(&engine(&world, &chosen, &[&other]), None, "go").await.answer, "with room");
 }

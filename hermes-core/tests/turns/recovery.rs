@@ -7,7 +7,8 @@ use hermes_core::{EndReason, Engine, EngineSettings, EventKind, Interrupt, Stopp
 use hermes_providers::{ChatMessage, ChatRequest, Delta, ErrorClass, Finish, Script, Sidecar, Usage};
 use hermes_store::{MessageKind, Role, View};
 
-use crate::support::{World, ask, calls, check_requests, error, model, short, streamed, submission};
+use crate::auxiliary::{long, named};
+use crate::support::{World, ask, calls, check_pairs, check_requests, error, model, short, streamed, submission};
 
 fn cut(text: &str) -> Script {
     Script::text(text).with_finish(Finish::Length)
@@ -419,4 +420,31 @@ async fn b31_a_malformed_call_is_asked_for_once_more_and_then_an_error() {
     let model = model([malformed(""), Script::text("fine")]);
     let engine = World::new().engine("e", model.clone());
     assert_eq!(ask(&engine, None, "go").await.reason, EndReason::Answered);
+}
+
+#[tokio::test]
+async fn e47_a_compression_between_two_parts_of_an_answer_loses_none_for_people() {
+    let world = World::new();
+    let part = |name: &str| format!("{name}: {}", long(20_000));
+    let (first, second) = (part("One"), part("Two"));
+    let mut scripts: Vec<Script> = (0..2).map(|_| Script::text(long(36_000))).collect();
+    scripts.extend([cut(&first), cut(&second), Script::text("notes"), Script::text(" The end."), Script::text("fine")]);
+    let chosen = named("chosen", 131_072, scripts);
+    let engine = world.engine("e", chosen.clone());
+    let conversation = ask(&engine, None, "a").await.conversation;
+    ask(&engine, Some(&conversation), "b").await;
+    let end = ask(&engine, Some(&conversation), "tell").await;
+    let whole = format!("{first}{second} The end.");
+    assert_eq!(end.reason, EndReason::Answered, "{:?}", end.error);
+    assert!(world.events.all().iter().any(|event| matches!(event.kind, EventKind::Compressed { .. })));
+    assert_eq!(end.answer, whole);
+    let rows = world.rows(&conversation, View::Display).await;
+    assert_eq!(rows.last().unwrap().content, whole);
+    // The model went on with what it saw of its answer, under its request.
+    let requests = chosen.requests();
+    let asked = &requests.last().unwrap().messages;
+    assert!(asked.iter().any(|message| matches!(message, ChatMessage::User { text, .. } if text.ends_with("tell"))));
+    assert!(asked.iter().any(|message| matches!(message, ChatMessage::Assistant { text, .. } if *text == second)));
+    ask(&engine, Some(&conversation), "more").await;
+    check_pairs(&chosen.requests().last().unwrap().messages);
 }

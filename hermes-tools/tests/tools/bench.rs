@@ -10,6 +10,7 @@ use hermes_tools::{
     ApprovalAnswer, ApprovalPolicy, BatchContext, CallObserver, CallOutcome, CallProgress, CallReport, Executor,
     ExecutorLimits, Halt, PolicyConfig, PreparedCall, Tool, ToolContext, ToolRegistry, ToolScope,
 };
+use tokio_util::sync::CancellationToken;
 
 /// What an observer heard.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +29,7 @@ pub(crate) struct Witness {
     /// The place whose result cannot be written.
     pub(crate) fail_settled: Option<usize>,
     /// Cancelled when the call at this place is settled.
-    pub(crate) stop_after: Option<(usize, tokio_util::sync::CancellationToken)>,
+    pub(crate) stop_after: Option<(usize, CancellationToken)>,
 }
 
 impl Witness {
@@ -110,7 +111,12 @@ impl Bench {
         ]);
         let mut tool = context(real.join("work"), env, approver.clone());
         tool.scope = Arc::new(ToolScope { profile: "test".to_owned(), home: Some(real.join("hermes")) });
-        let cx = BatchContext { tool, policy: Arc::new(ApprovalPolicy::new(policy)), context_window: None };
+        let cx = BatchContext {
+            tool,
+            policy: Arc::new(ApprovalPolicy::new(policy)),
+            context_window: None,
+            begin_nothing: CancellationToken::new(),
+        };
         let registry = ToolRegistry::with_builtins();
         Self { dir, registry, ledger: Arc::default(), approver, cx, limits: ExecutorLimits::default() }
     }

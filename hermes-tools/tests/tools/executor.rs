@@ -230,6 +230,36 @@ async fn a_stop_while_a_person_is_asked_skips_the_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_soft_stop_begins_nothing_more_and_lets_what_runs_end_by_itself() {
+    let bench = bench();
+    let quiet = bench.cx.begin_nothing.clone();
+    let witness = Witness { stop_after: Some((0, quiet)), ..Witness::default() };
+    let calls = [("read", none()), ("read", json!({"delay_ms": 60_000})), ("step", none()), ("step", none())];
+    bench.run(&calls, &witness).await.unwrap();
+    assert_eq!(witness.outcomes(), [CallOutcome::Ok, CallOutcome::Ok, CallOutcome::Skipped, CallOutcome::Skipped]);
+    assert!(witness.report(2).content.contains("nothing happened"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_soft_stop_withdraws_the_question_about_a_call_that_has_not_begun() {
+    let approver = FixedApprover::new(ApprovalAnswer::Once).thinking_ms(200_000);
+    let mut bench = Bench::with(PolicyConfig::default(), approver);
+    let risk = Risk::Command { command: "rm -rf build".to_owned(), workdir: bench.work() };
+    bench.add(LedgerTool::new("risky", bench.ledger.clone()).risk(risk));
+    let quiet = bench.cx.begin_nothing.clone();
+    let stop = async {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        quiet.cancel();
+    };
+    let witness = Witness::default();
+    let calls = [("risky", none())];
+    let (result, ()) = tokio::join!(bench.run(&calls, &witness), stop);
+    result.unwrap();
+    assert_eq!(witness.outcomes(), [CallOutcome::Skipped]);
+    assert!(bench.ledger.events().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn t21_a_result_that_cannot_be_written_ends_everything() {
     let bench = bench();
     let witness = Witness { fail_settled: Some(0), ..Witness::default() };
