@@ -307,14 +307,9 @@ impl Desk<'_> {
 pub(crate) fn request(system: &str, text: String, max_output_tokens: Option<u64>, stream: bool) -> ChatRequest {
     ChatRequest {
         system: bytes::Bytes::copy_from_slice(system.as_bytes()),
-        tools: Arc::default(),
-        messages: vec![crate::projection::user(text)],
         max_output_tokens,
-        temperature: None,
-        reasoning_effort: None,
         stream,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(vec![crate::projection::user(text)])
     }
 }
 

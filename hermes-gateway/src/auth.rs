@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::compose::{with_problems, wrong};
 use crate::config::dotenv::is_placeholder;
 use crate::config::{Config, Env, Keys, Scope};
+use crate::lent::Lender;
 use crate::protocol::RpcError;
 use crate::{network, providers};
 
@@ -28,11 +29,11 @@ pub struct AuthRow {
     pub id: String,
     /// What people call it.
     pub label: String,
-    /// `api_key` or `oauth`.
+    /// `api_key` or `oauth`; `external_command`, `external_file` or `service_account` where somebody else keeps it.
     pub kind: String,
-    /// `env:NAME`, `manual`, `device_code` and so on.
+    /// `env:NAME`, `manual`, `device_code` and so on; `profile` where the provider's profile says who keeps it.
     pub source: String,
-    /// `ok`, `exhausted` or `dead`.
+    /// `ok`, `exhausted`, `dead`, or `missing` where the file that holds it is not there.
     pub status: String,
     /// When it is free again, in milliseconds since the epoch.
     pub until_ms: Option<i64>,
@@ -134,7 +135,26 @@ impl Auth {
         };
         let mut seen = std::collections::BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
-        Ok(names.iter().flat_map(|name| self.shown(name, &doc)).collect())
+        let lent = |name: &String| self.lent(name).filter(|row| only.is_some() || row.status == "ok");
+        Ok(names.iter().flat_map(|name| self.shown(name, &doc).into_iter().chain(lent(name))).collect())
+    }
+
+    /// The credential that another program or a key file keeps for a provider. Nothing is run, and no secret is read.
+    fn lent(&self, provider: &str) -> Option<AuthRow> {
+        let profile = self.profiles.get(provider).filter(|profile| profile.id == provider)?;
+        let place = Lender { keys: &self.keys, scope: &self.scope }.place_of(profile)?;
+        Some(AuthRow {
+            provider: provider.to_owned(),
+            id: place.kind.to_owned(),
+            label: place.source,
+            kind: place.kind.to_owned(),
+            source: "profile".to_owned(),
+            status: if place.there { "ok" } else { "missing" }.to_owned(),
+            until_ms: None,
+            expires_at_ms: None,
+            resting_models: Vec::new(),
+            why: if place.there { String::new() } else { "there is no such file".to_owned() },
+        })
     }
 
     fn shown(&self, provider: &str, doc: &AuthDoc) -> Vec<AuthRow> {

@@ -26,6 +26,19 @@ fn keys_of_variables_and_added_ones_are_listed_without_their_secret() {
 }
 
 #[test]
+fn what_others_keep_is_listed_where_it_is_there_and_told_missing_when_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = auth(dir.path(), &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")]);
+    let file = dir.path().join("key.json");
+    let asked = |auth: &Auth| auth.list(Some("vertex")).unwrap().remove(0);
+    assert_eq!((asked(&auth).status.as_str(), asked(&auth).kind.as_str()), ("missing", "service_account"));
+    assert!(auth.list(None).unwrap().is_empty());
+    std::fs::write(&file, "{\"private_key\": \"marked\"}").unwrap();
+    assert_eq!(ids(&auth.list(None).unwrap()), [format!("vertex {} ok", file.display())]);
+    assert!(!format!("{:?}", asked(&auth)).contains("marked"));
+}
+
+#[test]
 fn b48_a_removed_variable_stays_away_until_a_reset() {
     let dir = tempfile::tempdir().unwrap();
     let vars = [("OPENAI_API_KEY", "sk-marked-1")];

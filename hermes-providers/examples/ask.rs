@@ -21,14 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = HttpChatModel::new(config)?;
     let request = ChatRequest {
         system: Bytes::from_static(b"You are a helpful assistant."),
-        tools: Vec::new().into(),
-        messages: vec![ChatMessage::user(question.clone())],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(vec![ChatMessage::user(question.clone())])
     };
     let mut answer = model.stream(&request).await?;
     let mut out = std::io::stdout();

@@ -27,14 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = HttpChatModel::new(config)?;
     let request = ChatRequest {
         system: "Answer in one sentence.".into(),
-        tools: [].into(),
-        messages: vec![ChatMessage::user(rest.first().map_or("What is a cassette?", String::as_str))],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(vec![ChatMessage::user(rest.first().map_or("What is a cassette?", String::as_str))])
     };
     let mut answer = model.stream(&request).await?;
     while let Some(delta) = answer.next().await {

@@ -120,6 +120,24 @@ pub struct ChatRequest {
     pub cache_key: Option<String>,
 }
 
+impl ChatRequest {
+    /// A streamed request of these messages and nothing else; set what differs with `ChatRequest { .., ..Self::new(..) }`.
+    #[must_use]
+    pub fn new(messages: Vec<ChatMessage>) -> Self {
+        Self {
+            system: Bytes::new(),
+            tools: Arc::default(),
+            messages,
+            max_output_tokens: None,
+            temperature: None,
+            reasoning_effort: None,
+            stream: true,
+            cache_ends: Vec::new(),
+            cache_key: None,
+        }
+    }
+}
+
 /// Why a model stopped. Nothing unknown is dropped into "stop".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

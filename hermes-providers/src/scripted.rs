@@ -263,17 +263,7 @@ mod tests {
     use bytes::Bytes;
 
     fn request() -> ChatRequest {
-        ChatRequest {
-            system: Bytes::from_static(b"s"),
-            tools: Vec::new().into(),
-            messages: Vec::new(),
-            max_output_tokens: None,
-            temperature: None,
-            reasoning_effort: None,
-            stream: true,
-            cache_ends: Vec::new(),
-            cache_key: None,
-        }
+        ChatRequest { system: Bytes::from_static(b"s"), ..ChatRequest::new(Vec::new()) }
     }
 
     #[tokio::test]

@@ -188,17 +188,7 @@ async fn ask(server: &LlamaServer) -> String {
 }
 
 fn request(text: &str) -> ChatRequest {
-    ChatRequest {
-        system: bytes::Bytes::new(),
-        tools: [].into(),
-        messages: vec![ChatMessage::user(text)],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: false,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    }
+    ChatRequest { stream: false, ..ChatRequest::new(vec![ChatMessage::user(text)]) }
 }
 
 async fn ask_model(model: &dyn ChatModel) -> String {

@@ -170,12 +170,12 @@ impl Turn<'_> {
             system: self.system.clone(),
             tools: self.tools.as_ref().map(|tools| tools.schemas.clone()).unwrap_or_default(),
             cache_ends: crate::cache::ends(&self.history),
-            messages: std::mem::take(&mut self.history),
             max_output_tokens: self.max_output_tokens,
             temperature: settings.temperature,
             reasoning_effort: self.effort.clone(),
             stream: settings.stream,
             cache_key: Some(self.fence.conversation().as_str().to_owned()),
+            ..ChatRequest::new(std::mem::take(&mut self.history))
         }
     }
 

@@ -27,9 +27,7 @@
 //! let mut config = HttpModelConfig::new(profile, "any-model");
 //! config.base_url = Some(cassette.base_url());
 //! let model = HttpChatModel::new(config)?;
-//! # let request = ChatRequest { system: "".into(), tools: [].into(), messages: vec![ChatMessage::user("Hi")],
-//! #     max_output_tokens: None, temperature: None, reasoning_effort: None, stream: true, cache_ends: vec![],
-//! #     cache_key: None };
+//! let request = ChatRequest::new(vec![ChatMessage::user("Hi")]);
 //! let mut answer = model.stream(&request).await?;
 //! while let Some(delta) = answer.next().await {
 //!     if let Delta::Done(done) = delta? {

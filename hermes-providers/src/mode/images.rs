@@ -79,17 +79,7 @@ mod tests {
             images: vec![image(kind)],
         };
         let user = ChatMessage::User { text: "look".into(), images: vec![image(kind), image("image/png")] };
-        ChatRequest {
-            system: bytes::Bytes::new(),
-            tools: Vec::new().into(),
-            messages: vec![user, result],
-            max_output_tokens: None,
-            temperature: None,
-            reasoning_effort: None,
-            stream: true,
-            cache_ends: Vec::new(),
-            cache_key: None,
-        }
+        ChatRequest::new(vec![user, result])
     }
 
     /// Per message: pictures that stay, and whether words were said.

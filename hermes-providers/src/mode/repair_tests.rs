@@ -1,7 +1,5 @@
 //! What is left out, and what stays byte for byte.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
 use super::*;
@@ -10,14 +8,8 @@ use crate::chat::ToolSchema;
 fn request(messages: Vec<ChatMessage>) -> ChatRequest {
     ChatRequest {
         system: Bytes::from_static(b"sys"),
-        tools: Arc::default(),
-        messages,
-        max_output_tokens: None,
-        temperature: None,
         reasoning_effort: Some("none".into()),
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(messages)
     }
 }
 

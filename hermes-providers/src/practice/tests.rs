@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::chat::{ToolCall, ToolSchema};
-use bytes::Bytes;
 
 const ALL: [&str; 5] = ["terminal", "read_file", "write_file", "search_files", "todo_list"];
 
@@ -13,15 +12,8 @@ fn request(tools: &[&str], text: &str) -> ChatRequest {
         parameters: serde_json::json!({"type": "object"}),
     };
     ChatRequest {
-        system: Bytes::new(),
         tools: tools.iter().map(schema).collect::<Vec<_>>().into(),
-        messages: vec![ChatMessage::user(text)],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(vec![ChatMessage::user(text)])
     }
 }
 

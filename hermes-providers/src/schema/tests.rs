@@ -510,7 +510,7 @@ fn i18_every_wire_sends_clean_schemas_and_the_same_bytes_again() {
     let request = ChatRequest {
         system: "s".into(),
         tools: vec![tool("a b"), tool("tool_search")].into(),
-        messages: vec![
+        ..ChatRequest::new(vec![
             ChatMessage::user("hi"),
             ChatMessage::Assistant {
                 text: String::new(),
@@ -525,13 +525,7 @@ fn i18_every_wire_sends_clean_schemas_and_the_same_bytes_again() {
                 is_error: false,
                 images: Vec::new(),
             },
-        ],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ])
     };
     for mode in ApiMode::ALL {
         let options = WireOptions { model: "m".into(), issuer: "i".into(), quirks: Quirks::default() };

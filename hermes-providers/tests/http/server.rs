@@ -187,17 +187,7 @@ pub(crate) fn model(server: &Server) -> HttpChatModel {
 }
 
 pub(crate) fn request() -> ChatRequest {
-    ChatRequest {
-        system: Bytes::from_static(b"sys"),
-        tools: Vec::new().into(),
-        messages: vec![ChatMessage::user("hi")],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    }
+    ChatRequest { system: Bytes::from_static(b"sys"), ..ChatRequest::new(vec![ChatMessage::user("hi")]) }
 }
 
 /// The visible text that streamed, and the end.

@@ -13,17 +13,7 @@ fn options() -> WireOptions {
 }
 
 fn request(messages: Vec<ChatMessage>, cache_ends: Vec<usize>) -> ChatRequest {
-    ChatRequest {
-        system: bytes::Bytes::from_static(b"sys"),
-        tools: vec![].into(),
-        messages,
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends,
-        cache_key: None,
-    }
+    ChatRequest { system: bytes::Bytes::from_static(b"sys"), cache_ends, ..ChatRequest::new(messages) }
 }
 
 fn text_of(request: &ChatRequest) -> String {

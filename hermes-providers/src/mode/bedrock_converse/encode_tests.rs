@@ -24,13 +24,7 @@ fn request(messages: Vec<ChatMessage>) -> ChatRequest {
     ChatRequest {
         system: Bytes::from_static(b"Be brief."),
         tools: vec![tool("read"), tool("a.b")].into(),
-        messages,
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(messages)
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Completion, Delta, Finish, Sidecar, Usage};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{integer, string};
+use crate::json::{integer, read, string};
 use crate::mode::body::{Body, Rest};
-use crate::mode::chat_completions::frame::{CallPart, Choice, Chunk, FunctionPart, Message, content, items, read};
+use crate::mode::chat_completions::frame::{CallPart, Choice, Chunk, FunctionPart, Message, content, items};
 use crate::mode::chat_completions::slots::{Fragment, Slots};
 use crate::mode::chat_completions::usage;
 use crate::mode::context::DecodeContext;

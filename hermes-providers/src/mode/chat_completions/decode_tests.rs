@@ -460,3 +460,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_where_an_object_belongs_says_nothing_and_costs_only_itself() {
+    let list = r#"{"choices":[{"delta":["no text"]}]}"#;
+    let choice = r#"{"choices":[[{"content":"no text"}]]}"#;
+    let call = r#"{"choices":[{"delta":{"content":"hi","tool_calls":[[0,"c",["t","{}"]]]}}]}"#;
+    let body = events(&[list, choice, call, r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#, "[DONE]"]);
+    let answer = all_cuts(&body);
+    let done = answer.end.unwrap();
+    assert_eq!((done.text.as_str(), done.finish), ("hi", Finish::Stop));
+}

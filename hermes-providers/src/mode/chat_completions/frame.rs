@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Raw, string};
+use crate::json::{Raw, read, string};
 
 /// The top level.
 #[derive(Debug, Default, Deserialize)]
@@ -102,11 +102,6 @@ struct ContentPart<'a> {
     reasoning: Raw<'a>,
     #[serde(borrow, default)]
     refusal: Raw<'a>,
-}
-
-/// Reads a value of this shape, or its default when the value is another thing.
-pub(super) fn read<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
 /// The members of a list, or the value itself when it is no list.

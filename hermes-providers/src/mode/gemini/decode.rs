@@ -19,11 +19,11 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{items, string};
+use crate::json::{items, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::body::{Body, Rest};
 use crate::mode::context::DecodeContext;
-use crate::mode::gemini::frame::{Candidate, Chunk, Content, Feedback, chunk, read};
+use crate::mode::gemini::frame::{Candidate, Chunk, Content, Feedback, chunk};
 use crate::mode::gemini::parts::{Kept, Part};
 use crate::mode::gemini::usage::Counts;
 use crate::mode::{Decoder, StreamEnd};

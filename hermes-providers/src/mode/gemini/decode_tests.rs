@@ -216,3 +216,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_list_where_an_object_belongs_says_nothing_and_costs_only_itself() {
+    let list = r#"{"candidates":[{"content":[[{"text":"no text"}]]}]}"#;
+    let candidate = r#"{"candidates":[[{"parts":[{"text":"no text"}]}]]}"#;
+    let body = format!("data: {list}\n\ndata: {candidate}\n\n{}", answer(TEXT, "STOP"));
+    let done = decode(&body).unwrap();
+    assert_eq!((done.text.as_str(), done.finish), ("hé", Finish::Stop));
+}

@@ -16,17 +16,7 @@ fn options(model: &str) -> WireOptions {
 }
 
 fn request(messages: Vec<ChatMessage>) -> ChatRequest {
-    ChatRequest {
-        system: Bytes::from_static("You are ünï.".as_bytes()),
-        tools: Vec::new().into(),
-        messages,
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    }
+    ChatRequest { system: Bytes::from_static("You are ünï.".as_bytes()), ..ChatRequest::new(messages) }
 }
 
 fn text_of(request: &ChatRequest, model: &str) -> String {

@@ -67,8 +67,3 @@ pub(super) struct Feedback<'a> {
 pub(super) fn chunk(text: &str) -> Option<Chunk<'_>> {
     object(text)
 }
-
-/// Reads a value of this shape, or its default when the value is another thing.
-pub(super) fn read<'a, T: Deserialize<'a> + Default>(raw: Raw<'a>) -> T {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-}

@@ -13,8 +13,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::chat::{Sidecar, ToolCall};
-use crate::json::{Raw, string};
-use crate::mode::gemini::frame::read;
+use crate::json::{Raw, read, string};
 use crate::mode::names::NameMap;
 
 /// One part.

@@ -14,17 +14,7 @@ fn options() -> WireOptions {
 }
 
 fn request(messages: Vec<ChatMessage>) -> ChatRequest {
-    ChatRequest {
-        system: Bytes::from_static(b"sys"),
-        tools: Vec::new().into(),
-        messages,
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    }
+    ChatRequest { system: Bytes::from_static(b"sys"), ..ChatRequest::new(messages) }
 }
 
 fn text_of(request: &ChatRequest, options: &WireOptions) -> String {
