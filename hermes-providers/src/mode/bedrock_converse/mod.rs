@@ -24,6 +24,8 @@ mod encode;
 mod event;
 mod frame;
 mod rules;
+#[cfg(any(test, feature = "test-util"))]
+pub mod writing;
 
 pub use decode::ConverseDecoder;
 pub use encode::{MAX_CACHE_MARKS, encode};

@@ -424,3 +424,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn i26_a_last_event_of_very_many_items_is_read_in_time() {
+    // As many items as there may be, none of which says which one it is.
+    let items = vec![r#"{"type":"message","content":[]}"#; 4096].join(",");
+    let end = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{items}]}}}}"#);
+    let body = body_of(&[CREATED, TEXT, &end]);
+    let done = run(&[body.as_bytes()], StreamEnd::Closed).1.unwrap();
+    assert_eq!(done.text, "hé");
+    let body = body_of(&[&end.replacen('[', r#"[{"type":"message","content":[]},"#, 1)]);
+    assert_eq!(run(&[body.as_bytes()], StreamEnd::Closed).1, Err(ErrorClass::Limit));
+}
