@@ -2,13 +2,51 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// A member that may be missing, with its bytes as they stand.
 pub(crate) type Raw<'a> = Option<&'a RawValue>;
+
+/// A string, borrowed when it has no escapes. (Serde gives an owned one for a `Cow` inside an `Option`.)
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The one member of a list that has one or none; a longer list is an error.
+#[derive(Debug)]
+pub(crate) struct One<T>(pub(crate) Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for One<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct First<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for First<T> {
+            type Value = One<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of one")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let first = list.next_element()?;
+                match list.next_element::<IgnoredAny>()? {
+                    Some(_) => Err(serde::de::Error::custom("a list of more than one")),
+                    None => Ok(One(first)),
+                }
+            }
+        }
+        deserializer.deserialize_seq(First(PhantomData))
+    }
+}
 
 /// An object of this shape; `None` for anything else.
 pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {

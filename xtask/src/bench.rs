@@ -40,7 +40,20 @@ const BENCHES: &[Bench] = &[
         of_program: false,
         run: engine,
     },
+    Bench {
+        name: "providers",
+        about: "the decoder of each wire beside plain parses of the same JSON, and the time from a socket to a delta",
+        of_program: false,
+        run: providers,
+    },
 ];
+
+/// The decoders on long streams, and one model over a real socket.
+fn providers() -> Result<()> {
+    let mut command = shell::cargo();
+    command.args(["run", "--release", "-p", "hermes-providers", "--features", "test-util", "--example", "bench"]);
+    shell::run(&mut command)
+}
 
 /// The engine alone: a model that answers at once, a tool that does nothing, a store in memory.
 fn engine() -> Result<()> {

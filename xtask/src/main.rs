@@ -10,6 +10,7 @@ mod bench;
 mod check_sql;
 mod ci;
 mod codegen;
+mod fuzz;
 mod judge;
 mod postgres;
 mod shell;
@@ -58,6 +59,12 @@ const COMMANDS: &[Command] = &[
         arguments: "[--seeds N]",
         about: "simulate crashes at every wait, then random worlds (--seconds S, --from SEED)",
         run: sim::run,
+    },
+    Command {
+        name: "fuzz",
+        arguments: "[TARGET]",
+        about: "fuzz what reads other programs' bytes (--seconds S; needs cargo-fuzz)",
+        run: fuzz::run,
     },
     Command {
         name: "judge",

@@ -16,6 +16,9 @@ use crate::mode::turns::KeptBlock;
 /// Most blocks of one answer; more is no answer.
 pub(super) const MAX_BLOCKS: usize = 4096;
 
+/// Most members of one block. The maker's have six; each delta looks through all of them.
+const MAX_MEMBERS: usize = 256;
+
 /// What a block is to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockKind {
@@ -73,10 +76,13 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A block as it came.
-    pub(super) fn new(kind: BlockKind, raw: &str, members: &Members<'_>) -> Self {
+    /// A block as it came; `None` for more than [`MAX_MEMBERS`].
+    pub(super) fn new(kind: BlockKind, raw: &str, members: &Members<'_>) -> Option<Self> {
+        if members.0.len() > MAX_MEMBERS {
+            return None;
+        }
         let members = members.0.iter().map(|(key, value)| (key.clone(), Member::Raw(value.get().to_owned()))).collect();
-        Self { whole: Some(raw.to_owned()), ..Self::of(kind, members) }
+        Some(Self { whole: Some(raw.to_owned()), ..Self::of(kind, members) })
     }
 
     /// A block whose start never came.
@@ -121,6 +127,11 @@ impl Block {
         if let Member::List(list) = member {
             list.push(element.get().to_owned());
         }
+    }
+
+    /// Whether there is room for a member of this name.
+    pub(super) fn has_room(&self, key: &str) -> bool {
+        self.members.len() < MAX_MEMBERS || self.members.iter().any(|(known, _)| known == key)
     }
 
     /// Another value.

@@ -107,11 +107,11 @@ impl MessagesDecoder {
             return self.event(&event, &frame.event, text, out);
         }
         // Servers that forget the blank line between frames: each line is an event.
-        let lines: Vec<Event<'_>> = text.lines().map_while(parse).collect();
-        if lines.len() > 1 && lines.len() == text.lines().count() {
-            for (event, line) in lines.iter().zip(text.lines()) {
+        // (Looked at twice rather than kept: events are ten times as large as the lines of a bad server.)
+        if text.lines().nth(1).is_some() && text.lines().all(|line| parse(line).is_some()) {
+            for (event, line) in text.lines().filter_map(|line| parse(line).zip(Some(line))) {
                 if !self.done {
-                    self.event(event, "", line, out)?;
+                    self.event(&event, "", line, out)?;
                 }
             }
             return Ok(());
@@ -203,10 +203,7 @@ impl MessagesDecoder {
                 Some(block) => self.start(block, index, out),
                 None => Ok(()),
             },
-            "content_block_delta" => {
-                self.delta(event.delta, index, out);
-                Ok(())
-            }
+            "content_block_delta" => self.delta(event.delta, index, out),
             "content_block_stop" => {
                 self.stop(index, out);
                 Ok(())
@@ -236,7 +233,9 @@ impl MessagesDecoder {
         let Some(members) = Members::read(raw.get()) else { return Ok(()) };
         let text_of = |key: &str| members.get(key).and_then(string);
         let kind = BlockKind::of(&text_of("type").unwrap_or_default());
-        let mut block = Block::new(kind, raw.get(), &members);
+        let Some(mut block) = Block::new(kind, raw.get(), &members) else {
+            return Err(self.context.error(ErrorClass::Limit, "a block of the answer holds too many members"));
+        };
         self.answer.progress += 1;
         if kind == BlockKind::ToolUse {
             let Some(name) = text_of("name").filter(|name| !name.is_empty()) else {
@@ -325,18 +324,30 @@ impl MessagesDecoder {
     }
 
     /// A delta of any kind. Of those that this program does not know, texts grow and other values are replaced.
-    fn delta(&mut self, raw: Raw<'_>, index: Option<i64>, out: &mut Vec<Delta>) {
-        let Some(members) = raw.and_then(|raw| Members::read(raw.get())) else { return };
+    fn delta(&mut self, raw: Raw<'_>, index: Option<i64>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        let Some(members) = raw.and_then(|raw| Members::read(raw.get())) else { return Ok(()) };
         let text_of = |key: &str| members.get(key).and_then(string).unwrap_or_default();
         match text_of("type").as_str() {
-            "text_delta" => return self.text(index, &text_of("text"), out),
-            "thinking_delta" => return self.thinking(index, &text_of("thinking"), out),
-            "input_json_delta" => return self.input(index, &text_of("partial_json"), out),
+            "text_delta" => {
+                self.text(index, &text_of("text"), out);
+                return Ok(());
+            }
+            "thinking_delta" => {
+                self.thinking(index, &text_of("thinking"), out);
+                return Ok(());
+            }
+            "input_json_delta" => {
+                self.input(index, &text_of("partial_json"), out);
+                return Ok(());
+            }
             _ => {}
         }
-        let Some(block) = self.at(index).and_then(|at| self.blocks.get_mut(at)) else { return };
+        let Some(block) = self.at(index).and_then(|at| self.blocks.get_mut(at)) else { return Ok(()) };
         for (key, value) in members.0.iter().filter(|(key, _)| key != "type") {
             self.answer.progress += 1;
+            if !block.has_room(if key == "citation" { "citations" } else { key }) {
+                return Err(self.context.error(ErrorClass::Limit, "a block of the answer holds too many members"));
+            }
             match (key.as_str(), string(value)) {
                 // A signature comes in one piece, and `""` stands in its place until then.
                 ("signature", _) => block.put(key, value),
@@ -345,6 +356,7 @@ impl MessagesDecoder {
                 (_, None) => block.put(key, value),
             }
         }
+        Ok(())
     }
 
     fn stop(&mut self, index: Option<i64>, out: &mut Vec<Delta>) {

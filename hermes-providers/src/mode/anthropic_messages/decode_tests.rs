@@ -138,3 +138,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn i26_a_block_of_very_many_members_is_refused_before_it_costs_time() {
+    // Each member is looked for among all before it: a frame of the largest size would take minutes.
+    let members: String = (0..100_000).map(|nth| format!(",\"m{nth}\":1")).collect();
+    let index = r#""index":0"#;
+    let start = format!(r#"{{"type":"content_block_start",{index},"content_block":{{"type":"new"{members}}}}}"#);
+    let delta = format!(r#"{{"type":"content_block_delta",{index},"delta":{{"type":"new"{members}}}}}"#);
+    for events in [vec![START, &start], vec![START, TEXT, &delta]] {
+        let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        assert_eq!(decode(&[body.as_bytes()]).1, Err(ErrorClass::Limit));
+    }
+}

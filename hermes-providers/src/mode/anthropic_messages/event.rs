@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::json::Raw;
+use crate::json::{Raw, Text};
 
 /// The top level of an event, and of a whole message.
 #[derive(Debug, Default, Deserialize)]
@@ -50,9 +50,9 @@ pub(super) struct QuickPart<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) text: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub(super) thinking: Option<Cow<'a, str>>,
+    pub(super) thinking: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub(super) partial_json: Option<Cow<'a, str>>,
+    pub(super) partial_json: Option<Text<'a>>,
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::chat::{CompletedCall, Completion};
-use crate::mode::bedrock_converse::frame::writing::{event, frame};
+use crate::mode::bedrock_converse::writing::{event, frame};
 use proptest::prelude::*;
 
 fn decode(chunks: &[&[u8]]) -> (Vec<Delta>, Result<Completion, ProviderError>) {

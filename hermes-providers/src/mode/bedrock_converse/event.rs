@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use crate::chat::Usage;
-use crate::json::{Raw, integer, read, string};
+use crate::json::{Raw, Text, integer, read, string};
 
 /// The members of all events, and of a whole answer.
 #[derive(Debug, Default, Deserialize)]
@@ -43,7 +43,7 @@ pub(super) struct QuickDelta<'a> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct QuickPart<'a> {
     #[serde(borrow, default)]
-    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) text: Option<Text<'a>>,
     #[serde(borrow, default)]
     pub(super) tool_use: Option<QuickInput<'a>>,
 }

@@ -14,10 +14,10 @@ pub const MAX_FRAME_BYTES: usize = 16 * 1024 * 1024;
 pub const MAX_FRAME_HEADER_BYTES: usize = 128 * 1024;
 
 /// Both lengths and their checksum.
-const PRELUDE_BYTES: usize = 12;
+pub(super) const PRELUDE_BYTES: usize = 12;
 /// What the prelude's checksum covers.
 const LENGTHS_BYTES: usize = 8;
-const CHECKSUM_BYTES: usize = 4;
+pub(super) const CHECKSUM_BYTES: usize = 4;
 const OVERHEAD_BYTES: usize = PRELUDE_BYTES + CHECKSUM_BYTES;
 const _: () = assert!(MAX_FRAME_HEADER_BYTES + OVERHEAD_BYTES < MAX_FRAME_BYTES);
 
@@ -225,59 +225,10 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Frames as a server writes them.
-#[cfg(any(test, all(feature = "http", feature = "test-util")))]
-pub(crate) mod writing {
-    use super::{CHECKSUM_BYTES, PRELUDE_BYTES, crc32};
-
-    /// The kind of a header's value that is a text.
-    const TEXT: u8 = 7;
-
-    /// A frame with headers that are all texts: the maker's own words, which are short.
-    pub(crate) fn frame(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
-        let mut written = Vec::new();
-        for (name, value) in headers {
-            written.push(name.len() as u8);
-            written.extend_from_slice(name.as_bytes());
-            written.push(TEXT);
-            written.extend_from_slice(&(value.len() as u16).to_be_bytes());
-            written.extend_from_slice(value.as_bytes());
-        }
-        raw(&written, payload)
-    }
-
-    /// A frame with these bytes as its headers.
-    pub(crate) fn raw(headers: &[u8], payload: &[u8]) -> Vec<u8> {
-        // Nobody reads a frame whose length needs more than 32 bits.
-        let whole = (PRELUDE_BYTES + headers.len() + payload.len() + CHECKSUM_BYTES) as u32;
-        let mut out = whole.to_be_bytes().to_vec();
-        out.extend_from_slice(&(headers.len() as u32).to_be_bytes());
-        out.extend_from_slice(&crc32(&out).to_be_bytes());
-        out.extend_from_slice(headers);
-        out.extend_from_slice(payload);
-        out.extend_from_slice(&crc32(&out).to_be_bytes());
-        out
-    }
-
-    /// An event of a stream.
-    pub(crate) fn event(kind: &str, payload: &str) -> Vec<u8> {
-        let headers = [(":event-type", kind), (":content-type", "application/json"), (":message-type", "event")];
-        frame(&headers, payload.as_bytes())
-    }
-
-    /// An exception inside a stream that began well.
-    #[cfg(all(feature = "http", feature = "test-util"))]
-    pub(crate) fn exception(kind: &str, payload: &str) -> Vec<u8> {
-        let headers =
-            [(":exception-type", kind), (":content-type", "application/json"), (":message-type", "exception")];
-        frame(&headers, payload.as_bytes())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::writing::{event, frame, raw};
     use super::*;
+    use crate::mode::bedrock_converse::writing::{event, frame, raw};
     use proptest::prelude::*;
 
     /// Everything in these chunks: event types and payloads, then what is wrong.

@@ -24,10 +24,10 @@ mod encode;
 mod event;
 mod frame;
 mod rules;
+#[cfg(any(test, feature = "test-util"))]
+pub mod writing;
 
 pub use decode::ConverseDecoder;
 pub use encode::{MAX_CACHE_MARKS, encode};
-#[cfg(all(feature = "http", feature = "test-util"))]
-pub(crate) use frame::writing;
 pub use frame::{MAX_FRAME_BYTES, MAX_FRAME_HEADER_BYTES};
 pub use rules::{ConverseQuirks, ConverseRule, ConverseThinking, Guardrail};

@@ -1,5 +1,6 @@
 //! The bytes of an answer to deltas, in any split.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +11,9 @@ use crate::chat::{Completion, Delta, Finish, Sidecar, Usage};
 use crate::error::{ErrorClass, ProviderError};
 use crate::json::{integer, read, string};
 use crate::mode::body::{Body, Rest};
-use crate::mode::chat_completions::frame::{CallPart, Choice, Chunk, FunctionPart, Message, content, items};
+use crate::mode::chat_completions::frame::{
+    CallPart, Choice, Chunk, FunctionPart, Message, QuickChunk, QuickMessage, content, items,
+};
 use crate::mode::chat_completions::slots::{Fragment, Slots};
 use crate::mode::chat_completions::usage;
 use crate::mode::context::DecodeContext;
@@ -114,6 +117,13 @@ impl ChatDecoder {
         if frame.event == "error" {
             return Err(self.context.classified(text));
         }
+        if let Some((message, model)) = QuickChunk::parse(text) {
+            if self.served_model.is_none() {
+                self.served_model = model.map(|model| model.0.into_owned()).filter(|model| !model.is_empty());
+            }
+            self.usage_closes = false;
+            return self.quick(message, out);
+        }
         if let Some(chunk) = parse_chunk(text) {
             return self.chunk(&chunk, text, out);
         }
@@ -205,6 +215,37 @@ impl ChatDecoder {
         Ok(())
     }
 
+    /// What a plain chunk adds.
+    fn quick(&mut self, message: QuickMessage<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+        self.reasoning(message.reasoning(), out);
+        self.text(message.content.as_deref().unwrap_or_default(), out);
+        let Some(call) = message.tool_calls.and_then(|calls| calls.0) else { return Ok(()) };
+        let function = call.function.unwrap_or_default();
+        let fragment = Fragment {
+            index: call.index,
+            id: call.id.map(|id| id.0),
+            name: function.name.map(|name| name.0),
+            arguments: function.arguments.map(|arguments| arguments.0),
+        };
+        self.call(fragment, out)
+    }
+
+    fn reasoning(&mut self, more: &str, out: &mut Vec<Delta>) {
+        if !more.is_empty() {
+            self.progress += 1;
+            self.reasoning.push_str(more);
+            self.emit(out, || Delta::Reasoning(more.to_owned()));
+        }
+    }
+
+    fn text(&mut self, more: &str, out: &mut Vec<Delta>) {
+        if !more.is_empty() {
+            self.progress += 1;
+            self.text.push_str(more);
+            self.emit(out, || Delta::Text(more.to_owned()));
+        }
+    }
+
     fn message(&mut self, message: &Message<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let (mut text, thought) = content(message.content);
         // Several fields carry the same reasoning; the first that is filled is taken.
@@ -216,22 +257,14 @@ impl ChatDecoder {
         if self.details.add(items(message.reasoning_details)) {
             self.progress += 1;
         }
-        if !reasoning.is_empty() {
-            self.progress += 1;
-            self.reasoning.push_str(&reasoning);
-            self.emit(out, Delta::Reasoning(reasoning));
-        }
-        if !text.is_empty() {
-            self.progress += 1;
-            self.text.push_str(&text);
-            self.emit(out, Delta::Text(text));
-        }
+        self.reasoning(&reasoning, out);
+        self.text(&text, out);
         for raw in items(message.tool_calls) {
             let part: CallPart<'_> = read(Some(raw));
             let function: FunctionPart<'_> = read(part.function);
             let fragment = Fragment {
                 index: part.index.and_then(integer),
-                id: part.id.and_then(|id| string(id).or_else(|| integer(id).map(|id| id.to_string()))),
+                id: part.id.and_then(|id| string(id).or_else(|| integer(id).map(|id| id.to_string()))).map(Cow::Owned),
                 ..function_fragment(&function)
             };
             self.call(fragment, out)?;
@@ -243,25 +276,25 @@ impl ChatDecoder {
         Ok(())
     }
 
-    fn call(&mut self, fragment: Fragment, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
+    fn call(&mut self, fragment: Fragment<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let Ok(change) = self.slots.add(fragment) else {
             return Err(self.context.error(ErrorClass::Limit, "the answer holds too many tool calls"));
         };
         if let Some(wire) = change.started {
             self.progress += 1;
             let name = self.context.names.real(&wire).to_owned();
-            self.emit(out, Delta::CallStarted { index: change.at, name });
+            self.emit(out, || Delta::CallStarted { index: change.at, name });
         }
         if change.bytes > 0 {
             self.progress += 1;
-            self.emit(out, Delta::CallArguments { index: change.at, bytes: change.bytes });
+            self.emit(out, || Delta::CallArguments { index: change.at, bytes: change.bytes });
         }
         Ok(())
     }
 
-    fn emit(&self, out: &mut Vec<Delta>, delta: Delta) {
+    fn emit(&self, out: &mut Vec<Delta>, delta: impl FnOnce() -> Delta) {
         if self.context.stream {
-            out.push(delta);
+            out.push(delta());
         }
     }
 
@@ -306,13 +339,13 @@ impl ChatDecoder {
     }
 }
 
-fn function_fragment(function: &FunctionPart<'_>) -> Fragment {
+fn function_fragment<'a>(function: &FunctionPart<'a>) -> Fragment<'a> {
     Fragment {
         index: None,
         id: None,
-        name: function.name.and_then(string),
+        name: function.name.and_then(string).map(Cow::Owned),
         // Some servers send the arguments as an object: its bytes are the arguments.
-        arguments: function.arguments.map(|raw| string(raw).unwrap_or_else(|| raw.get().to_owned())),
+        arguments: function.arguments.map(|raw| string(raw).map_or(Cow::Borrowed(raw.get()), Cow::Owned)),
     }
 }
 

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Raw, read, string};
+use crate::json::{One, Raw, Text, read, string};
 
 /// The top level.
 #[derive(Debug, Default, Deserialize)]
@@ -30,6 +30,104 @@ impl Chunk<'_> {
         let named = |raw: Raw<'_>| raw.and_then(string).is_some_and(|text| text == "error");
         let filled = self.error.is_some_and(|raw| !matches!(raw.get(), "{}" | "\"\"" | "false" | "[]"));
         filled || named(self.object) || named(self.kind)
+    }
+}
+
+/// A chunk in the shape that nearly all of them have, read in one go. Of lists and members it takes the same as [`Chunk`]
+/// and what follows from it; a chunk that is anything else is read in that way.
+#[derive(Debug, Deserialize)]
+pub(super) struct QuickChunk<'a> {
+    #[serde(borrow, default)]
+    error: Raw<'a>,
+    #[serde(borrow, default)]
+    object: Option<Text<'a>>,
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) model: Option<Text<'a>>,
+    #[serde(borrow)]
+    choices: One<QuickChoice<'a>>,
+    #[serde(borrow, default)]
+    usage: Raw<'a>,
+}
+
+/// The choice of such a chunk.
+#[derive(Debug, Deserialize)]
+struct QuickChoice<'a> {
+    #[serde(borrow)]
+    delta: QuickMessage<'a>,
+    #[serde(borrow, default)]
+    message: Raw<'a>,
+    #[serde(borrow, default)]
+    finish_reason: Raw<'a>,
+    #[serde(borrow, default)]
+    error: Raw<'a>,
+    #[serde(borrow, default)]
+    usage: Raw<'a>,
+}
+
+/// What it adds.
+#[derive(Debug, Deserialize)]
+pub(super) struct QuickMessage<'a> {
+    #[serde(borrow, default)]
+    pub(super) content: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    refusal: Raw<'a>,
+    #[serde(borrow, default)]
+    reasoning_content: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    reasoning_text: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    reasoning_details: Raw<'a>,
+    #[serde(borrow, default)]
+    pub(super) tool_calls: Option<One<QuickCall<'a>>>,
+    #[serde(borrow, default)]
+    function_call: Raw<'a>,
+}
+
+/// One fragment of a call in it.
+#[derive(Debug, Deserialize)]
+pub(super) struct QuickCall<'a> {
+    #[serde(default)]
+    pub(super) index: Option<i64>,
+    #[serde(borrow, default)]
+    pub(super) id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) function: Option<QuickFunction<'a>>,
+}
+
+/// Its inner part.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct QuickFunction<'a> {
+    #[serde(borrow, default)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub(super) arguments: Option<Text<'a>>,
+}
+
+impl<'a> QuickChunk<'a> {
+    /// Reads a chunk that is nothing but more text, reasoning or a fragment of a call, and the model's name.
+    pub(super) fn parse(text: &'a str) -> Option<(QuickMessage<'a>, Option<Text<'a>>)> {
+        // The shape is an object; a derived reader would also take a list.
+        let chunk: Self = text.starts_with('{').then(|| serde_json::from_str(text).ok())??;
+        let is_error = |word: &Option<Text<'_>>| word.as_deref() == Some("error");
+        let choice = chunk.choices.0?;
+        let has_more =
+            chunk.error.is_some() || chunk.usage.is_some() || is_error(&chunk.object) || is_error(&chunk.kind);
+        let ends = [choice.message, choice.finish_reason, choice.error, choice.usage].iter().any(Option::is_some);
+        let delta = choice.delta;
+        let is_odd = [delta.refusal, delta.reasoning_details, delta.function_call].iter().any(Option::is_some);
+        (!has_more && !ends && !is_odd).then_some((delta, chunk.model))
+    }
+}
+
+impl QuickMessage<'_> {
+    /// Several fields carry the same reasoning; the first that is filled is taken.
+    pub(super) fn reasoning(&self) -> &str {
+        let fields = [&self.reasoning_content, &self.reasoning, &self.reasoning_text];
+        fields.into_iter().flatten().map(|text| &**text).find(|text| !text.is_empty()).unwrap_or_default()
     }
 }
 

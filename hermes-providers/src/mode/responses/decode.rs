@@ -134,11 +134,11 @@ impl ResponsesDecoder {
             return self.event(&event, &frame.event, text, out);
         }
         // Servers that forget the blank line between frames: each line is an event.
-        let lines: Vec<Event<'_>> = text.lines().map_while(Event::parse).collect();
-        if lines.len() > 1 && lines.len() == text.lines().count() {
-            for (event, line) in lines.iter().zip(text.lines()) {
+        // (Looked at twice rather than kept: events are ten times as large as the lines of a bad server.)
+        if text.lines().nth(1).is_some() && text.lines().all(|line| Event::parse(line).is_some()) {
+            for (event, line) in text.lines().filter_map(|line| Event::parse(line).zip(Some(line))) {
                 if !self.done {
-                    self.event(event, "", line, out)?;
+                    self.event(&event, "", line, out)?;
                 }
             }
             return Ok(());
@@ -421,11 +421,14 @@ impl ResponsesDecoder {
     /// The list of items in the last event: what is missing, and the order. Returns the slots in that order.
     fn output(&mut self, response: &Response<'_>, out: &mut Vec<Delta>) -> Result<Vec<usize>, ProviderError> {
         let mut order = Vec::new();
+        let mut taken = Vec::new();
         for (item, raw) in replay::output(response.output) {
             let kind = item.kind();
             let about = item.about(None);
-            let at = self.slots.of_output(kind, &about, &order).map_err(|limit| self.too_many(&limit))?;
+            let at = self.slots.of_output(kind, &about, &taken).map_err(|limit| self.too_many(&limit))?;
             order.push(at);
+            taken.resize(self.slots.0.len(), false);
+            taken[at] = true;
             self.item(at, &item, raw, out)?;
             if matches!(kind, Kind::Reasoning | Kind::Other) {
                 // The state of an item may come with the last event only.

@@ -424,3 +424,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn i26_a_last_event_of_very_many_items_is_read_in_time() {
+    // Items none of which says which one it is: many of them, and one more than there may be.
+    let end = |count| {
+        let items = vec![r#"{"type":"message","content":[]}"#; count].join(",");
+        format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{items}]}}}}"#)
+    };
+    let body = body_of(&[CREATED, TEXT, &end(500)]);
+    let done = run(&[body.as_bytes()], StreamEnd::Closed).1.unwrap();
+    assert_eq!(done.text, "hé");
+    let body = body_of(&[&end(4097)]);
+    assert_eq!(run(&[body.as_bytes()], StreamEnd::Closed).1, Err(ErrorClass::Limit));
+}

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Raw, integer, items, read, string};
+use crate::json::{Raw, Text, integer, items, read, string};
 
 /// The top level of an event.
 #[derive(Debug, Default, Deserialize)]
@@ -80,11 +80,11 @@ pub(super) struct QuickDelta<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Cow<'a, str>,
     #[serde(borrow, default)]
-    item_id: Option<Cow<'a, str>>,
+    item_id: Option<Text<'a>>,
     #[serde(default)]
     output_index: Option<i64>,
     #[serde(borrow, default)]
-    call_id: Option<Cow<'a, str>>,
+    call_id: Option<Text<'a>>,
     #[serde(default)]
     summary_index: Option<i64>,
     #[serde(default)]
@@ -101,7 +101,7 @@ impl<'a> QuickDelta<'a> {
 
     /// Which item it is about, and what came.
     pub(super) fn split(self) -> (About<'a>, Cow<'a, str>) {
-        let named = |name: Option<Cow<'a, str>>| name.filter(|name| !name.is_empty());
+        let named = |name: Option<Text<'a>>| name.map(|name| name.0).filter(|name| !name.is_empty());
         let about = About { call_id: named(self.call_id), id: named(self.item_id), index: self.output_index };
         (about, self.delta)
     }

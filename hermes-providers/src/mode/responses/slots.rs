@@ -120,10 +120,11 @@ impl Slots {
     }
 
     /// The item of the list in the last event, where ids may have changed once more: the last resort is that it is the
-    /// next one of its kind. None of `taken` is it.
-    pub(super) fn of_output(&mut self, kind: Kind, about: &About<'_>, taken: &[usize]) -> Result<usize, TooMany> {
+    /// next one of its kind. None of `taken` is it (by position; what is behind its end is not taken).
+    pub(super) fn of_output(&mut self, kind: Kind, about: &About<'_>, taken: &[bool]) -> Result<usize, TooMany> {
         let found = {
-            let free = |(at, slot): &(usize, &Slot)| slot.kind == kind && slot.agrees(about) && !taken.contains(at);
+            let is_taken = |at: usize| taken.get(at).copied().unwrap_or(false);
+            let free = |(at, slot): &(usize, &Slot)| slot.kind == kind && slot.agrees(about) && !is_taken(*at);
             let all = || self.0.iter().enumerate().filter(free);
             let same = all().find(|(_, slot)| slot.has_call_id(about)).or_else(|| all().find(|(_, s)| s.has_id(about)));
             same.or_else(|| all().next()).map(|(at, _)| at)

@@ -1,0 +1,7 @@
+//! Any bytes as an answer over `anthropic_messages`.
+#![no_main]
+
+use hermes_providers::ApiMode;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| targets::decoder_holds(ApiMode::AnthropicMessages, bytes));
