@@ -138,10 +138,15 @@ impl Engine {
 /// Builds an [`Engine`]. Begin with [`Engine::builder`].
 pub struct EngineBuilder {
     parts: EngineParts,
+    /// The host brought its own way of shortening histories.
+    own_context: bool,
 }
 
 impl Engine {
-    /// An engine over a store, a model and a clock. Without more it has no tools, reads no files and tells nobody.
+    /// An engine over a store, a model and a clock. Without more it has no tools, reads no files and tells nobody; and as
+    /// nobody can prove the death of such an owner, a crash leaves its conversations owned until its heartbeat has been
+    /// missing for [`HEARTBEAT_DEAD_MS`](hermes_store::limits::HEARTBEAT_DEAD_MS). A process over a file or a server says
+    /// who it is, and is replaced at once: [`EngineBuilder::owner`].
     #[must_use]
     pub fn builder(store: Arc<dyn Store>, model: Arc<dyn ChatModel>, clock: Arc<dyn Clock>) -> EngineBuilder {
         let ids: &dyn IdSource = &UuidIds;
@@ -163,6 +168,7 @@ impl Engine {
                 context: Arc::new(SummaryEngine::default()),
                 settings: EngineSettings::default(),
             },
+            own_context: false,
         }
     }
 }
@@ -217,17 +223,20 @@ impl EngineBuilder {
         self
     }
 
-    /// As this owner of leases: one whose death can be proved is replaced at once.
+    /// As this owner of leases: one whose death can be proved is replaced at once. On Linux that is
+    /// `OwnerInfo::of_this_process(UuidIds.owner())`, with a store that keeps a file or speaks to a server.
     #[must_use]
     pub fn owner(mut self, owner: OwnerInfo) -> Self {
         self.parts.owner = owner;
         self
     }
 
-    /// Shortening histories in this way.
+    /// Shortening histories in this way. Without it they are shortened by [`SummaryEngine`], as
+    /// [`EngineSettings::compression`] says.
     #[must_use]
     pub fn context(mut self, context: Arc<dyn ContextEngine>) -> Self {
         self.parts.context = context;
+        self.own_context = true;
         self
     }
 
@@ -240,13 +249,45 @@ impl EngineBuilder {
 
     /// The parts as they are set so far.
     #[must_use]
-    pub fn into_parts(self) -> EngineParts {
+    pub fn into_parts(mut self) -> EngineParts {
+        if !self.own_context {
+            self.parts.context = Arc::new(SummaryEngine::new(self.parts.settings.compression.clone()));
+        }
         self.parts
     }
 
     /// The engine. Nothing is read or written yet.
     #[must_use]
     pub fn build(self) -> Engine {
-        Engine::new(self.parts)
+        Engine::new(self.into_parts())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hermes_providers::PracticeModel;
+    use hermes_store::memory::MemoryStore;
+
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::compress::CompressionSettings;
+
+    fn builder() -> EngineBuilder {
+        let clock = TokioClock::new();
+        Engine::builder(Arc::new(MemoryStore::new(clock.clone())), Arc::new(PracticeModel::new()), clock)
+    }
+
+    #[test]
+    fn what_is_said_of_compression_counts_in_whatever_order_and_yields_to_the_host_s_own_way() {
+        let with = |compression| EngineSettings { compression, ..EngineSettings::default() };
+        let off = CompressionSettings { enabled: false, ..CompressionSettings::default() };
+        let low = CompressionSettings { threshold_tokens: Some(1_000), ..CompressionSettings::default() };
+        let threshold = |builder: EngineBuilder| builder.into_parts().context.threshold(131_072, None);
+        assert_eq!(threshold(builder()), Some(98_304));
+        assert_eq!(threshold(builder().settings(with(off.clone()))), None);
+        assert_eq!(threshold(builder().settings(with(low.clone()))), Some(1_000));
+        let own = || Arc::new(SummaryEngine::new(low.clone()));
+        assert_eq!(threshold(builder().context(own()).settings(with(off.clone()))), Some(1_000));
+        assert_eq!(threshold(builder().settings(with(off)).context(own())), Some(1_000));
     }
 }

@@ -74,7 +74,8 @@ pub struct EngineSettings {
     pub reasoning_effort: Option<String>,
     /// Most characters of context files; `None` = by the model's window.
     pub context_files_max_chars: Option<usize>,
-    /// How histories are shortened. What of it concerns the default [`ContextEngine`] is given to that.
+    /// How histories are shortened. What of it concerns the default [`ContextEngine`] is given to that by
+    /// [`Engine::builder`]; who puts [`EngineParts`] together does it himself.
     pub compression: CompressionSettings,
     /// How tasks are given to children; `None` = turns have no tool for it.
     pub delegation: Option<DelegationSettings>,

@@ -266,11 +266,19 @@ pub struct CompressionLock {
     session: SessionId,
     holder: String,
     token: Token,
+    is_after_wait: bool,
 }
 
 impl CompressionLock {
-    pub(crate) fn new(session: SessionId, holder: String, token: Token) -> Self {
-        Self { session, holder, token }
+    /// A lock on a session whose last failure is waited out until `cooldown_ms` (0: none failed).
+    pub(crate) fn new(session: SessionId, holder: String, token: Token, cooldown_ms: i64) -> Self {
+        Self { session, holder, token, is_after_wait: cooldown_ms > 0 }
+    }
+
+    /// Whether a compression of this session has failed before, and its wait is over or a person does not wait.
+    #[must_use]
+    pub fn is_after_wait(&self) -> bool {
+        self.is_after_wait
     }
 
     /// The session.

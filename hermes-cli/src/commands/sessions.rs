@@ -59,9 +59,9 @@ enum What {
     },
     /// Rows that hold words
     Search {
-        /// Words, "phrases", pre*, *part*, with AND, OR and NOT; more than one word in quotes
-        #[arg(allow_hyphen_values = true)]
-        text: String,
+        /// Words, "phrases", pre*, *part*, with AND, OR and NOT; the shell may have signs of its own: quote *, ( and "
+        #[arg(required = true, allow_hyphen_values = true, value_name = "WORDS")]
+        text: Vec<String>,
         #[command(flatten)]
         filter: SearchArgs,
         /// One JSON object on each line
@@ -429,12 +429,13 @@ async fn execute(what: What, link: &mut Link, context: &Context, out: &mut dyn W
                 out.write_all(lists::session(&shown, style).as_bytes())?;
             }
         }
-        What::Search { text, .. } if text.trim().is_empty() => {
+        What::Search { text, .. } if text.iter().all(|word| word.trim().is_empty()) => {
             return Err(Fault::Usage(
                 "there is nothing to search for; `hermes sessions list` shows all sessions".to_owned(),
             ));
         }
         What::Search { text, filter, json } => {
+            let text = text.join(" ");
             let tries = filter.tries(&text);
             let params = filter.params(text, link).await?;
             let page = request!(link, Request::SessionSearch(params), Response::Found(page) => page)?;

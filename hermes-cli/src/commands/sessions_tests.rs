@@ -195,7 +195,7 @@ fn an_empty_search_says_so_and_what_to_try() {
 
 #[tokio::test]
 async fn a_search_for_nothing_is_wrong_use() {
-    let nothing = What::Search { text: " ".into(), filter: no_filter(), json: true };
+    let nothing = What::Search { text: vec![" ".into()], filter: no_filter(), json: true };
     let (exit, _, requests) = execute_text(nothing, 0).await;
     assert_eq!((exit.unwrap_err().exit(), requests.len()), (Exit::Usage, 0));
 }

@@ -5,13 +5,20 @@
 //! ```
 //!
 //! A blocked conversation is left alone until a wait is over that the store keeps; then one compression may try again, and
-//! the next count decides anew. Strikes are this process's: whoever takes a conversation over begins without any. Pure: the
-//! turn tells it what happens (`turn/compress.rs`).
+//! the next count decides anew.
+//!
+//! Strikes are a fact: a program that is begun for each input would otherwise shorten the same history with every one of
+//! them. They stand with the notes of each compression ([`fact`]), and who takes a conversation over reads them there
+//! ([`Record::of_rows`]). Whether that compression was in vain is then judged by what is left of the next request when all
+//! is taken away that was said since. Pure: the turn tells it what happens (`turn/compress.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hermes_store::ConversationId;
+use hermes_store::{ConversationId, MessageKind, StoredMessage};
+use serde_json::{Value, json};
+
+use crate::tokens;
 
 /// Compressions in a row that brought too little before further ones wait (engine reference, 7.5).
 const STRIKES_MAX: u32 = 2;
@@ -44,10 +51,38 @@ impl Pass {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Record {
+/// The member of a summary's facts that tells of its compression.
+const COMPRESSION: &str = "compression";
+
+/// What is written down with the notes of a compression: what is known before it is judged.
+pub(crate) fn fact(strikes: u32, pass: Option<Pass>) -> Value {
+    json!({ COMPRESSION: {
+        "strikes": strikes,
+        "before": pass.and_then(|pass| pass.before),
+        "threshold": pass.map(|pass| pass.threshold),
+    } })
+}
+
+/// What is known of the compressions of one conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Record {
     strikes: u32,
     open: Option<Pass>,
+}
+
+impl Record {
+    /// What the rows of the model's view tell, when the next request has so many tokens.
+    pub(crate) fn of_rows(rows: &[StoredMessage], tokens: u64) -> Self {
+        let Some(notes) = rows.iter().rfind(|row| row.kind == MessageKind::Summary) else { return Self::default() };
+        let Some(fact) = notes.meta.as_ref().and_then(|meta| meta.get(COMPRESSION)) else { return Self::default() };
+        let strikes = fact["strikes"].as_u64().and_then(|strikes| u32::try_from(strikes).ok()).unwrap_or(0);
+        let Some(threshold) = fact["threshold"].as_u64() else { return Self { strikes, open: None } };
+        let pass = Pass { before: fact["before"].as_u64(), threshold };
+        let is_new = |row: &&StoredMessage| row.copy_of.is_none() && row.created_at_ms > notes.created_at_ms;
+        let since: u64 = rows.iter().filter(is_new).map(|row| tokens::of_row(row, None)).sum();
+        let strikes = if pass.was_in_vain(tokens.saturating_sub(since)) { strikes.saturating_add(1) } else { 0 };
+        Self { strikes, open: None }
+    }
 }
 
 /// The strikes of the conversations that an engine works on.
@@ -66,16 +101,30 @@ impl Thrash {
         let mut known = self.known();
         let mut record = known.get(conversation).copied().unwrap_or_default();
         change(&mut record);
-        if record.strikes == 0 && record.open.is_none() {
-            known.remove(conversation);
+        if record == Record::default() && !known.contains_key(conversation) {
             return;
         }
         if known.len() >= CONVERSATIONS_MAX && !known.contains_key(conversation) {
-            // Whose strikes are forgotten pays with one compression more.
+            // Whose strikes are forgotten here has them in the store.
             let victim = known.keys().next().cloned();
             victim.map(|victim| known.remove(&victim));
         }
         known.insert(conversation.clone(), record);
+    }
+
+    /// Whether this process knows of the compressions of a conversation.
+    pub(crate) fn knows(&self, conversation: &ConversationId) -> bool {
+        self.known().contains_key(conversation)
+    }
+
+    /// Takes over what the store tells.
+    pub(crate) fn learn(&self, conversation: &ConversationId, stored: Record) {
+        self.change(conversation, |record| *record = stored);
+    }
+
+    /// Compressions in a row that brought too little, so far.
+    pub(crate) fn strikes(&self, conversation: &ConversationId) -> u32 {
+        self.known().get(conversation).map_or(0, |record| record.strikes)
     }
 
     /// A history was shortened.
@@ -112,7 +161,7 @@ impl Thrash {
 
     /// A person has asked for a compression: what was in vain before says nothing any more.
     pub(crate) fn forget(&self, conversation: &ConversationId) {
-        self.known().remove(conversation);
+        self.change(conversation, |record| *record = Record::default());
     }
 }
 
@@ -178,6 +227,31 @@ mod tests {
         thrash.refused(&id("c"));
         thrash.refused(&id("c"));
         assert!(thrash.take_block(&id("c")));
+    }
+
+    #[test]
+    fn what_the_notes_tell_is_what_the_next_process_knows() {
+        use crate::compress::plan::tests::{chat, row};
+        use hermes_store::Role;
+        let notes = |strikes, before| {
+            let meta = Some(fact(strikes, Some(Pass { before, threshold: 1_000 })));
+            StoredMessage { kind: MessageKind::Summary, created_at_ms: 0, meta, ..row(1, Role::User, "notes") }
+        };
+        // What was said since is 100 messages of 29 tokens: 2,900 of the next request's.
+        let with = |notes| {
+            let mut rows = vec![notes];
+            rows.extend(chat(50, 100));
+            rows
+        };
+        let strikes = |notes, tokens| Record::of_rows(&with(notes), tokens).strikes;
+        assert_eq!(strikes(notes(1, Some(5_000)), 3_000), 0, "it freed much, and then much was said");
+        assert_eq!(strikes(notes(1, Some(5_000)), 4_000), 2, "without what was said since it is over the threshold");
+        assert_eq!(strikes(notes(0, Some(950)), 3_800), 1, "it freed hardly anything");
+        assert_eq!(Record::of_rows(&chat(50, 100), 9_000), Record::default());
+        let by_person = StoredMessage { meta: Some(fact(0, None)), ..notes(0, None) };
+        assert_eq!(strikes(by_person, 9_000), 0);
+        let of_old = StoredMessage { meta: None, ..notes(0, None) };
+        assert_eq!(strikes(of_old, 9_000), 0);
     }
 
     #[test]

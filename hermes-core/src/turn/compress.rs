@@ -22,7 +22,7 @@ use hermes_store::{
 
 use crate::auxiliary::{self, Desk, Task, Used};
 use crate::compress::cooldown::cooldown_ms;
-use crate::compress::thrash::{Pass, THRASH_WAIT_MS};
+use crate::compress::thrash::{self, Pass, Record, THRASH_WAIT_MS};
 use crate::compress::view::{sizes, verify};
 use crate::compress::{CompactError, History, NewView, Summarizer, ViewPart, summariser_ceiling};
 use crate::engine::Inner;
@@ -107,10 +107,14 @@ impl Turn<'_> {
             return Ok(false);
         }
         let counted = self.anchor.filter(|anchor| anchor.measured).map(|_| self.load());
-        let wanted = Wanted { session, window, tokens: self.load(), trigger, focus: None };
-        if !trigger.is_pressing() && self.engine.thrash.take_block(self.fence.conversation()) {
-            return self.stop_shortening(wanted.session).await.map(|()| false);
+        let tokens = self.load();
+        self.know_thrash(tokens).await?;
+        let blocked = !trigger.is_pressing() && self.engine.thrash.take_block(self.fence.conversation());
+        if blocked && self.stop_shortening(session.clone()).await? {
+            return Ok(false);
         }
+        let pass = Pass { before: counted, threshold: self.compress_threshold().unwrap_or(window) };
+        let wanted = Wanted { session, window, tokens, trigger, focus: None, pass: Some(pass) };
         let mut work = Shortener {
             engine: self.engine,
             model: &self.model,
@@ -132,7 +136,6 @@ impl Turn<'_> {
         let came = self.store(came)?;
         self.compressions += u32::from(!matches!(came, Came::NotNow { .. }));
         if matches!(came, Came::Shorter { .. }) {
-            let pass = Pass { before: counted, threshold: self.compress_threshold().unwrap_or(window) };
             self.engine.thrash.shortened(self.fence.conversation(), pass);
         }
         match came {
@@ -143,14 +146,29 @@ impl Turn<'_> {
         }
     }
 
+    /// Reads what another process, or this one long ago, has written down of compressions that brought too little.
+    async fn know_thrash(&self, tokens: u64) -> Result<(), Ending> {
+        let conversation = self.fence.conversation();
+        if !self.engine.thrash.knows(conversation) {
+            let rows = self.store(model_rows(self.engine, conversation).await)?;
+            self.engine.thrash.learn(conversation, Record::of_rows(&rows, tokens));
+        }
+        Ok(())
+    }
+
     /// Two compressions in a row brought too little: for a while none is tried, and that is remembered with the session.
-    async fn stop_shortening(&mut self, session: SessionId) -> Result<(), Ending> {
+    /// False when this session has been left alone for such a while already: one may try.
+    async fn stop_shortening(&mut self, session: SessionId) -> Result<bool, Ending> {
         let (store, clock) = (&self.engine.store, self.engine.clock.as_ref());
         let holder = self.engine.ids.next(IdKind::Attempt);
         let take = TakeLock { session, holder, ttl_ms: COMPRESSION_LOCK_TTL_MS, force: false };
         let taken = self.store(persist(clock, || store.take_compression_lock(&self.fence, take.clone())).await)?;
         // Whoever else shortens it, or waits, has its reasons.
-        let LockOutcome::Taken(lock) = taken else { return Ok(()) };
+        let LockOutcome::Taken(lock) = taken else { return Ok(true) };
+        if lock.is_after_wait() {
+            self.store(store.release_compression_lock(&self.fence, &lock).await)?;
+            return Ok(false);
+        }
         let failed = store.fail_compression(&self.fence, &lock, THRASH_WAIT_MS, IN_VAIN).await;
         self.store(failed)?;
         let text = format!(
@@ -158,7 +176,7 @@ impl Turn<'_> {
             THRASH_WAIT_MS / 60_000
         );
         self.emit(EventKind::Notice { text });
-        Ok(())
+        Ok(true)
     }
 
     /// A provider has counted a request: what was shortened before it was worth it or not.
@@ -191,6 +209,8 @@ pub(crate) struct Wanted<'w> {
     pub trigger: Trigger,
     /// What the notes are to be about.
     pub focus: Option<&'w str>,
+    /// By what it will be judged; none when a person asked for it.
+    pub pass: Option<Pass>,
 }
 
 /// What came of it.
@@ -251,7 +271,7 @@ impl Shortener<'_> {
             return Ok(Came::Stopped);
         }
         match made.and_then(|view| Ok(verify(&rows, &view).map(|()| view)?)) {
-            Ok(view) => self.commit(&lock, &rows, view).await,
+            Ok(view) => self.commit(&lock, &rows, view, wanted.pass).await,
             Err(error) => self.leave(&lock, &error, wanted.trigger).await,
         }
     }
@@ -282,12 +302,18 @@ impl Shortener<'_> {
     }
 
     /// One transaction: the parent is closed, the child has its prompt and its rows, the tip moves.
-    async fn commit(&self, lock: &CompressionLock, rows: &[StoredMessage], view: NewView) -> Result<Came, StoreError> {
+    async fn commit(
+        &self,
+        lock: &CompressionLock,
+        rows: &[StoredMessage],
+        view: NewView,
+        pass: Option<Pass>,
+    ) -> Result<Came, StoreError> {
         let (before, after) = sizes(rows, &view);
         let mark = ViewMark::of(lock.session().clone(), rows);
         let session = self.next_session(lock).await?;
         let (id, turn) = (self.engine.ids().change(), self.turn.clone());
-        let rows = self.view_rows(rows, view);
+        let rows = self.view_rows(rows, view, pass);
         let (store, clock) = (&self.engine.store, self.engine.clock.as_ref());
         let done = match self.engine.settings.compression.in_place {
             true => {
@@ -335,11 +361,13 @@ impl Shortener<'_> {
         })
     }
 
-    fn view_rows(&self, rows: &[StoredMessage], view: NewView) -> Vec<ViewRow> {
+    fn view_rows(&self, rows: &[StoredMessage], view: NewView, pass: Option<Pass>) -> Vec<ViewRow> {
+        let fact = thrash::fact(self.engine.thrash.strikes(self.fence.conversation()), pass);
         let made = |part: ViewPart| match part {
             ViewPart::Summary { content } => {
                 let mut row = NewMessage::text(self.engine.ids().message(), Role::User, content);
                 row.kind = MessageKind::Summary;
+                row.meta = Some(fact.clone());
                 Some(ViewRow::New(row))
             }
             ViewPart::Carried { index, content } => {

@@ -89,7 +89,7 @@ impl Inner {
             used: Vec::new(),
         };
         self.thrash.forget(fence.conversation());
-        match work.shorten(Wanted { session, window, tokens, trigger: Trigger::Manual, focus }).await? {
+        match work.shorten(Wanted { session, window, tokens, trigger: Trigger::Manual, focus, pass: None }).await? {
             Came::Shorter { change, before, after } => {
                 Ok(Shortened { session: change.session, before, after, rows: change.rows })
             }

@@ -96,6 +96,33 @@ async fn e38_two_compressions_in_vain_are_the_last_for_a_while_and_one_tries_aga
 }
 
 #[tokio::test(start_paused = true)]
+async fn e38_programs_that_are_begun_for_each_input_know_what_was_in_vain() {
+    let world = World::paused();
+    let over = |script| counted(script, THRESHOLD * 2);
+    let scripts = (0..3).map(|_| counted(Script::text(long(1_100)), 100));
+    let later = (0..8).map(|_| over(Script::text(long(1_100))));
+    let model = named("chosen", 131_072, scripts.chain(later));
+    let process = |number: usize| {
+        let mut parts = world.parts(&format!("p{number}"), model.clone());
+        parts.context = Arc::new(Nibble);
+        parts.settings.compression.attempts_max = 1;
+        Engine::new(parts)
+    };
+    let conversation = three_turns(&process(0)).await;
+    let mut seen = Vec::new();
+    for number in 1..7 {
+        let end = ask(&process(number), Some(&conversation), &format!("input {number}")).await;
+        assert_eq!(end.reason, EndReason::Answered, "{:?}", end.error);
+        seen.push((shortened(&world), told(&world)));
+    }
+    assert_eq!(seen, [(1, 0), (2, 0), (2, 1), (2, 1), (2, 1), (2, 1)]);
+    // Behind the wait one may try.
+    world.clock.push(301_000);
+    ask(&process(7), Some(&conversation), "later").await;
+    assert_eq!((shortened(&world), told(&world)), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn compressions_that_bring_enough_are_not_counted_against_the_next_one() {
     let world = World::paused();
     let under = |script| counted(script, 500);

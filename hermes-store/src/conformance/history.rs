@@ -310,6 +310,7 @@ pub(super) async fn a_failed_compression_is_waited_out(w: &World) {
     let (fence, turn, _) = w.begin("c", "a").await;
     w.talk(&fence, &turn, "one").await;
     let lock = w.lock(&fence, "me").await;
+    assert!(!lock.is_after_wait());
     let until = w.store.fail_compression(&fence, &lock, 60_000, "no\nanswer").await.unwrap();
     assert_eq!(until, w.clock_ms() + 60_000);
     let cooling = LockOutcome::Cooling { until_ms: until, error: Some("noanswer".to_owned()) };
@@ -322,6 +323,7 @@ pub(super) async fn a_failed_compression_is_waited_out(w: &World) {
     assert_eq!(w.store.fail_compression(&fence, &forced, 1, "again").await.unwrap(), until);
     w.clock.advance(60_000);
     let lock = w.lock(&fence, "later").await;
+    assert!(forced.is_after_wait() && lock.is_after_wait(), "who comes behind a wait knows that there was one");
     let until = w.store.fail_compression(&fence, &lock, u64::MAX, "x").await.unwrap();
     assert_eq!(until, w.clock_ms() + i64::try_from(COMPRESSION_COOLDOWN_MAX_MS).unwrap());
     // A clock that went back lengthens no wait.

@@ -141,6 +141,7 @@ impl State {
             }
         }
         let ttl_ms = ms(take.ttl_ms);
+        let cooldown = known.cooldown_ms;
         known.row = Some(LockRow {
             state: LockState::Held,
             holder: take.holder.clone(),
@@ -150,7 +151,7 @@ impl State {
             ttl_ms,
         });
         self.touch(fence.conversation(), now, false);
-        Ok(LockOutcome::Taken(CompressionLock::new(tip, take.holder, token)))
+        Ok(LockOutcome::Taken(CompressionLock::new(tip, take.holder, token, cooldown)))
     }
 
     fn fail_compression(

@@ -109,7 +109,7 @@ impl Backend {
             .await
             .map_err(map)?;
         tx.commit().await?;
-        Ok(LockOutcome::Taken(CompressionLock::new(tip, take.holder, token)))
+        Ok(LockOutcome::Taken(CompressionLock::new(tip, take.holder, token, cooldown)))
     }
 
     pub(super) async fn renew_lock(

@@ -93,7 +93,9 @@ async fn a_gateway_indexes_what_was_said_by_itself_and_ends_at_once() {
     let found = gateway.call("session/search", json!({"query": "pomegranate"})).await;
     assert_eq!((&found["pending"], &found["index"]), (&json!(0), &json!("ready")), "{found}");
     assert_eq!(found["hits"][0]["conversation"], sent["receipt"]["conversation"], "{found}");
-    let cli = home.run(&["sessions", "search", "pomegranate"]).await.unwrap();
+    // Several words need no quotes, and what stands behind them is no word.
+    let words = ["sessions", "search", "neverseen", "OR", "pomegranate", "--limit", "5"];
+    let cli = home.run(&words).await.unwrap();
     assert!(cli.code == Some(0) && cli.stdout.contains("pomegranate"), "{cli:?}");
 
     // Its tasks wait for minutes; the end of its input ends them at once.
