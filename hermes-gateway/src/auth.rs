@@ -5,7 +5,7 @@ use hermes_providers::credential::file::{AuthDoc, AuthFile, AuthFileError, Entry
 use hermes_providers::credential::pool::{Health, Row, Status};
 use hermes_providers::credential::{SeededKey, rows, system_now};
 use hermes_providers::{Profile, Profiles};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::compose::{with_problems, wrong};
@@ -17,6 +17,8 @@ use crate::{network, providers};
 
 /// Longest label, in characters.
 const LABEL_MAX_CHARS: usize = 60;
+/// The id of what this program does not keep itself.
+const ELSEWHERE: &str = "-";
 /// Where what a person adds stands: behind the keys of variables, which come first.
 const MANUAL_PRIORITY: i64 = 100;
 
@@ -29,12 +31,15 @@ pub struct AuthRow {
     pub id: String,
     /// What people call it.
     pub label: String,
-    /// `api_key` or `oauth`; `external_command`, `external_file` or `service_account` where somebody else keeps it.
+    /// `api_key` or `oauth`; of others' secrets `external_command`, `external_file` or `service_account`.
     pub kind: String,
-    /// `env:NAME`, `manual`, `device_code` and so on; `profile` where the provider's profile says who keeps it.
+    /// `env:NAME`, `manual`, `device_code` and so on; the setting, the command or the file of what is kept elsewhere.
     pub source: String,
-    /// `ok`, `exhausted`, `dead`, or `missing` where the file that holds it is not there.
+    /// `ok`, `exhausted` or `dead`; `ended` for a token that nothing renews, `missing` for a file that is not there.
     pub status: String,
+    /// Whether requests are let in with it when its turn comes: a key of the configuration goes before all others, and what
+    /// somebody else keeps is asked for when there is nothing else.
+    pub used: bool,
     /// When it is free again, in milliseconds since the epoch.
     pub until_ms: Option<i64>,
     /// When its token ends, in milliseconds since the epoch.
@@ -135,29 +140,43 @@ impl Auth {
         };
         let mut seen = std::collections::BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
-        let lent = |name: &String| self.lent(name).filter(|row| only.is_some() || row.status == "ok");
-        Ok(names.iter().flat_map(|name| self.shown(name, &doc).into_iter().chain(lent(name))).collect())
+        Ok(names.iter().flat_map(|name| self.shown(name, &doc, only.is_some())).collect())
     }
 
-    /// The credential that another program or a key file keeps for a provider. Nothing is run, and no secret is read.
-    fn lent(&self, provider: &str) -> Option<AuthRow> {
-        let profile = self.profiles.get(provider).filter(|profile| profile.id == provider)?;
-        let place = Lender { keys: &self.keys, scope: &self.scope }.place_of(profile)?;
-        Some(AuthRow {
-            provider: provider.to_owned(),
-            id: place.kind.to_owned(),
-            label: place.source,
-            kind: place.kind.to_owned(),
-            source: "profile".to_owned(),
-            status: if place.there { "ok" } else { "missing" }.to_owned(),
-            until_ms: None,
-            expires_at_ms: None,
-            resting_models: Vec::new(),
-            why: if place.there { String::new() } else { "there is no such file".to_owned() },
-        })
+    /// Everything that could let a provider in, in the order in which it goes.
+    fn shown(&self, provider: &str, doc: &AuthDoc, is_named: bool) -> Vec<AuthRow> {
+        let mut all: Vec<AuthRow> = self.configured(provider).into_iter().collect();
+        let is_configured = !all.is_empty();
+        all.extend(self.pooled(provider, doc).into_iter().map(|row| AuthRow { used: !is_configured, ..row }));
+        let lender = Lender { keys: &self.keys, scope: &self.scope };
+        let place = self.profiles.get(provider).and_then(|profile| lender.place_of(profile));
+        // A file that a bundled profile looks for and that nobody has is no news.
+        if let Some(place) = place.filter(|place| place.there || is_named) {
+            let status = if place.there { "ok" } else { "missing" };
+            let used = all.is_empty();
+            all.push(AuthRow { used, ..elsewhere(provider, place.kind, &place.source, status) });
+        }
+        all
     }
 
-    fn shown(&self, provider: &str, doc: &AuthDoc) -> Vec<AuthRow> {
+    /// The key that the configuration names.
+    fn configured(&self, provider: &str) -> Option<AuthRow> {
+        let is_set = |key: &Option<SecretString>| key.as_ref().is_some_and(|key| !key.expose_secret().is_empty());
+        let named = self.config.model.provider.as_deref();
+        let same =
+            |name: &str| name == provider || self.profiles.get(name).is_some_and(|profile| profile.id == provider);
+        let source = if named.is_some_and(same) && is_set(&self.config.model.api_key) {
+            "model.api_key in config.yaml".to_owned()
+        } else if self.config.providers.get(provider).is_some_and(|entry| is_set(&entry.api_key)) {
+            format!("providers.{provider}.api_key in config.yaml")
+        } else {
+            return None;
+        };
+        Some(elsewhere(provider, "api_key", &source, "ok"))
+    }
+
+    /// Those of variables and of `auth.json`.
+    fn pooled(&self, provider: &str, doc: &AuthDoc) -> Vec<AuthRow> {
         let now = system_now()();
         let mut all = rows(provider, &self.seeded(provider), doc, 0);
         all.sort_by(|a, b| (a.priority, &a.id).cmp(&(b.priority, &b.id)));
@@ -168,6 +187,10 @@ impl Auth {
                 Status::Ok | Status::Exhausted(_) => ("ok", None),
             };
             let entry = doc.entry(provider, &row.id);
+            let is_over = entry.as_ref().is_some_and(|entry| {
+                entry.refresh_token.is_none() && entry.expires_at_ms.is_some_and(|ends| ends <= now)
+            });
+            let status = if is_over && status == "ok" { "ended" } else { status };
             let resting = row.health.models.iter().filter(|(_, rest)| rest.until_ms > now);
             let resting_models: Vec<String> = resting.map(|(model, _)| model.clone()).collect();
             let is_well = status == "ok" && resting_models.is_empty();
@@ -177,6 +200,7 @@ impl Auth {
                     .into(),
                 expires_at_ms: entry.and_then(|entry| entry.expires_at_ms),
                 status: status.to_owned(),
+                used: true,
                 until_ms,
                 resting_models,
                 why: if is_well { String::new() } else { row.health.why },
@@ -265,6 +289,10 @@ impl Auth {
     /// There is no such one, or several; or the file cannot be written.
     pub fn remove(&self, provider: &str, which: &str) -> Result<AuthRow, RpcError> {
         let row = self.find(provider, which)?;
+        if row.id == ELSEWHERE {
+            let message = format!("{} is kept elsewhere; take it out of there, or change the profile", row.source);
+            return Err(wrong("HM0214", message));
+        }
         let change = |doc: &mut AuthDoc| {
             if row.source.starts_with("env:") {
                 doc.suppress(&row.provider, &row.source, true);
@@ -314,6 +342,23 @@ impl Auth {
                 Err(wrong("HM0214", format!("{provider} has no credential {which:?}; `hermes auth list` shows them")))
             }
         }
+    }
+}
+
+/// A row for what is neither in a variable nor in `auth.json`.
+fn elsewhere(provider: &str, kind: &str, source: &str, status: &str) -> AuthRow {
+    AuthRow {
+        provider: provider.to_owned(),
+        id: ELSEWHERE.to_owned(),
+        label: "kept elsewhere".to_owned(),
+        kind: kind.to_owned(),
+        source: source.to_owned(),
+        status: status.to_owned(),
+        used: true,
+        until_ms: None,
+        expires_at_ms: None,
+        resting_models: Vec::new(),
+        why: String::new(),
     }
 }
 

@@ -26,19 +26,6 @@ fn keys_of_variables_and_added_ones_are_listed_without_their_secret() {
 }
 
 #[test]
-fn what_others_keep_is_listed_where_it_is_there_and_told_missing_when_asked_for() {
-    let dir = tempfile::tempdir().unwrap();
-    let auth = auth(dir.path(), &[("GOOGLE_APPLICATION_CREDENTIALS", "key.json")]);
-    let file = dir.path().join("key.json");
-    let asked = |auth: &Auth| auth.list(Some("vertex")).unwrap().remove(0);
-    assert_eq!((asked(&auth).status.as_str(), asked(&auth).kind.as_str()), ("missing", "service_account"));
-    assert!(auth.list(None).unwrap().is_empty());
-    std::fs::write(&file, "{\"private_key\": \"marked\"}").unwrap();
-    assert_eq!(ids(&auth.list(None).unwrap()), [format!("vertex {} ok", file.display())]);
-    assert!(!format!("{:?}", asked(&auth)).contains("marked"));
-}
-
-#[test]
 fn b48_a_removed_variable_stays_away_until_a_reset() {
     let dir = tempfile::tempdir().unwrap();
     let vars = [("OPENAI_API_KEY", "sk-marked-1")];
@@ -67,6 +54,44 @@ fn a_reset_forgets_rests_and_deaths_and_a_removal_takes_one() {
     auth.remove("openai", &row.id).unwrap();
     assert_eq!(ids(&auth.list(Some("openai")).unwrap()), ["openai b ok"]);
     assert!(auth.remove("openai", "nothing").is_err());
+}
+
+#[test]
+fn everything_that_lets_a_provider_in_is_listed_in_its_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("model-providers");
+    std::fs::create_dir(&folder).unwrap();
+    let profile = "id = 'mine'\nname = 'Mine'\napi_mode = 'chat_completions'\nbase_url = 'https://x.example/v1'\n\
+                   env_keys = ['MINE_KEY']\nkey = 'optional'\n[external_login]\nfile = 'tool.json'\n";
+    std::fs::write(folder.join("mine.toml"), profile).unwrap();
+    let listed = |vars: &[(&str, &str)], only| {
+        let rows = auth(dir.path(), vars).list(only).unwrap();
+        let said = format!("{rows:?}");
+        assert!(!said.contains("marked"), "{said}");
+        let show = |row: &AuthRow| format!("{} {} {}", row.kind, row.status, if row.used { "used" } else { "spare" });
+        rows.iter().map(show).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[], Some("mine")), ["external_file missing used"]);
+    assert!(listed(&[], None).is_empty());
+    std::fs::write(dir.path().join("tool.json"), "marked-0").unwrap();
+    assert_eq!(listed(&[], None), ["external_file ok used"]);
+    let vars = [("MINE_KEY", "sk-marked-1")];
+    assert_eq!(listed(&vars, None), ["api_key ok used", "external_file ok spare"]);
+    std::fs::write(dir.path().join("config.yaml"), "providers: {mine: {api_key: sk-marked-2}}\n").unwrap();
+    assert_eq!(listed(&vars, None), ["api_key ok used", "api_key ok spare", "external_file ok spare"]);
+    assert_eq!(auth(dir.path(), &vars).remove("mine", "-").unwrap_err().code, "HM0214");
+    // A token that has ended and that nothing renews is not well.
+    let ended = Entry {
+        id: "e".into(),
+        kind: EntryKind::OAuth,
+        access_token: Some("at-marked".into()),
+        expires_at_ms: Some(1),
+        ..Entry::default()
+    };
+    auth(dir.path(), &[]).file.update(|doc| (doc.put("groq", &ended), true)).unwrap();
+    assert_eq!(listed(&[], Some("groq")), ["oauth ended used"]);
+    let other = tempfile::tempdir().unwrap();
+    assert!(auth(other.path(), &[]).list(None).unwrap().is_empty(), "another home has nothing of it");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use secrecy::ExposeSecret as _;
 
 use crate::compose::{Parts, wrong};
 use crate::config::{Keys, Lookup};
+use crate::lent::Lender;
 use crate::llama;
 use crate::protocol::{
     ProviderDetail, ProviderValue, ProvidersListParams, ProvidersListResponse, Request, Response, RpcError,
@@ -111,10 +112,15 @@ fn detail(parts: &Parts, profile: &Profile) -> ProviderDetail {
     let (key, of_key) = key(parts, profile);
     let model = profile.default_model.clone().unwrap_or_default();
     let (wire, of_wire) = wire(profile, &address, &model, &source);
+    // A provider whose secret others keep may do without a key, and not without that.
+    let needs_none = profile.key == KeyRule::Optional
+        && profile.external_login.is_none()
+        && profile.service_account.is_none()
+        && profile.oauth.is_none();
     let managed = profile.managed.then(|| llama::lack(parts.scope(), config, keys.env()).unwrap_or_default());
     let lacks = match managed {
         Some(lack) => lack,
-        None if key.is_empty() && profile.key != KeyRule::Optional => "no key is set".to_owned(),
+        None if key.is_empty() && !needs_none => "no key is set".to_owned(),
         None => String::new(),
     };
     let mut values = vec![
@@ -152,7 +158,7 @@ fn variable(keys: &Keys, profile: &Profile) -> Option<(String, String)> {
     Some((keys.expand(url), format!("{name} ({place})")))
 }
 
-/// `set` and where; never the key.
+/// `set` and where; never the key. The order is the one in which requests are let in.
 fn key(parts: &Parts, profile: &Profile) -> (String, String) {
     let (config, keys, _) = parts.known();
     let entry = config.providers.get(&profile.id);
@@ -165,7 +171,14 @@ fn key(parts: &Parts, profile: &Profile) -> (String, String) {
             return ("set".to_owned(), format!("{name} ({place})"));
         }
     }
-    (String::new(), String::new())
+    if keys.has_login(&profile.id) {
+        return ("set".to_owned(), "auth.json".to_owned());
+    }
+    let lender = Lender { keys, scope: parts.scope() };
+    match lender.place_of(profile) {
+        Some(place) if place.there => ("kept elsewhere".to_owned(), format!("{}: {}", place.kind, place.source)),
+        _ => (String::new(), String::new()),
+    }
 }
 
 /// The wire, and whether the host or the profile says so.

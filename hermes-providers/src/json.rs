@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -45,6 +46,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for One<T> {
             }
         }
         deserializer.deserialize_seq(First(PhantomData))
+    }
+}
+
+/// An object of this shape, where a derived reader would also take a list of its members.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Shape<T> {
+            type Value = Object<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Shape(PhantomData))
     }
 }
 

@@ -18,6 +18,8 @@ mod device;
 mod fake;
 #[path = "http/gemini.rs"]
 mod gemini;
+#[path = "http/http2.rs"]
+mod http2;
 #[path = "http/lists.rs"]
 mod lists;
 #[path = "http/local.rs"]
@@ -28,6 +30,8 @@ mod messages;
 mod network;
 #[path = "http/pool.rs"]
 mod pool;
+#[path = "http/proxy.rs"]
+mod proxy;
 #[path = "http/refresh.rs"]
 mod refresh;
 #[path = "http/responses.rs"]
@@ -38,6 +42,8 @@ mod secrets;
 mod server;
 #[path = "http/service_account.rs"]
 mod service_account;
+#[path = "http/tls.rs"]
+mod tls;
 #[path = "http/tokens.rs"]
 mod tokens;
 

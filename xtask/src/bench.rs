@@ -51,20 +51,37 @@ const BENCHES: &[Bench] = &[
 /// The decoders on long streams, and one model over a real socket.
 fn providers() -> Result<()> {
     let mut command = shell::cargo();
-    command.args(["run", "--release", "-p", "hermes-providers", "--features", "test-util", "--example", "bench"]);
+    command.args([
+        "run",
+        "--release",
+        "-p",
+        "hermes-providers",
+        "--features",
+        "test-util",
+        "--example",
+        "bench_providers",
+    ]);
     shell::run(&mut command)
 }
 
 /// The engine alone: a model that answers at once, a tool that does nothing, a store in memory.
 fn engine() -> Result<()> {
-    shell::run(shell::cargo().args(["run", "--release", "-p", "hermes-core", "--all-features", "--example", "bench"]))
+    shell::run(shell::cargo().args([
+        "run",
+        "--release",
+        "-p",
+        "hermes-core",
+        "--all-features",
+        "--example",
+        "bench_engine",
+    ]))
 }
 
 /// The store beside raw commits of the same databases.
 fn store() -> Result<()> {
     let server = crate::postgres::TestServer::get()?;
     let mut command = shell::cargo();
-    command.args(["run", "--release", "-p", "hermes-store", "--all-features", "--example", "bench"]);
+    command.args(["run", "--release", "-p", "hermes-store", "--all-features", "--example", "bench_store"]);
     command.envs(server.variables());
     shell::run(&mut command)
 }

@@ -119,8 +119,9 @@ fn listed(rows: &[AuthRow], context: &Context) -> String {
         } else {
             format!(", not for {}", row.resting_models.join(", "))
         };
+        let unused = if row.used { "" } else { ", not used: another goes before it" };
         let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
-        let status = one_line(&format!("{}{until}{models}{why}", row.status), context.terminal.width.max(40));
+        let status = one_line(&format!("{}{unused}{until}{models}{why}", row.status), context.terminal.width.max(40));
         let cell = |text: &str| one_line(text, 40);
         cells.push(vec![
             cell(&row.provider),

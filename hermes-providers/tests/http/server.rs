@@ -9,10 +9,11 @@ use hermes_providers::{
     CUSTOM, ChatMessage, ChatModel, ChatRequest, Completion, Delta, HttpChatModel, HttpModelConfig, Profiles,
     ProviderError,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// One step of an answer.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(crate) enum Act {
     AwaitClose,
     /// Closes the connection.
     Close,
+    /// Passes everything on to this port of this computer and back, until either side closes.
+    Tunnel(u16),
 }
 
 /// A request as it arrived.
@@ -53,6 +56,18 @@ impl Drop for Server {
 impl Server {
     /// Starts a server; `plan` says what each request gets.
     pub(crate) async fn start(plan: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        Self::start_with(None, plan).await
+    }
+
+    /// The same behind TLS.
+    pub(crate) async fn start_secure(
+        tls: TlsAcceptor,
+        plan: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start_with(Some(tls), plan).await
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>, plan: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -63,9 +78,17 @@ impl Server {
             for connection in 0.. {
                 let Ok((socket, _)) = listener.accept().await else { break };
                 let (plan, log, tell) = (Arc::clone(&plan), Arc::clone(&log), tell.clone());
+                let tls = tls.clone();
                 connections.spawn(async move {
+                    socket.set_nodelay(true).unwrap();
                     // The client may go away at any time; that is no fault of the test.
-                    let _ = serve(socket, connection, &*plan, &log, &tell).await;
+                    let _ = match tls {
+                        None => serve(socket, connection, &*plan, &log, &tell).await,
+                        Some(tls) => match tls.accept(socket).await {
+                            Ok(socket) => serve(socket, connection, &*plan, &log, &tell).await,
+                            Err(refused) => Err(refused),
+                        },
+                    };
                 });
             }
         });
@@ -92,20 +115,22 @@ impl Server {
 }
 
 async fn serve(
-    mut socket: TcpStream,
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
     connection: usize,
     plan: &(impl Fn(&Seen) -> Vec<Act> + ?Sized),
     log: &Mutex<Vec<Seen>>,
     tell: &mpsc::Sender<()>,
 ) -> std::io::Result<()> {
-    socket.set_nodelay(true)?;
     for nth in 0.. {
         let Some((head, body)) = read_request(&mut socket).await? else { return Ok(()) };
         let seen = Seen { connection, nth, head, body };
         log.lock().unwrap().push(seen.clone());
         for act in plan(&seen) {
             match act {
-                Act::Send(bytes) => socket.write_all(&bytes).await?,
+                Act::Send(bytes) => {
+                    socket.write_all(&bytes).await?;
+                    socket.flush().await?;
+                }
                 Act::Repeat(bytes, ms) => {
                     while socket.write_all(&bytes).await.is_ok() {
                         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -119,13 +144,17 @@ async fn serve(
                     return Ok(());
                 }
                 Act::Close => return Ok(()),
+                Act::Tunnel(port) => {
+                    let mut target = TcpStream::connect(("127.0.0.1", port)).await?;
+                    return tokio::io::copy_bidirectional(&mut socket, &mut target).await.map(drop);
+                }
             }
         }
     }
     Ok(())
 }
 
-async fn read_request(socket: &mut TcpStream) -> std::io::Result<Option<(String, String)>> {
+async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<(String, String)>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {

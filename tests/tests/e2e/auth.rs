@@ -104,3 +104,88 @@ async fn i24_b52_no_marked_secret_is_in_any_output_of_a_turn_at_trace_level() {
         assert!(allowed || !text.contains("marked-key"), "{path}");
     }
 }
+
+/// An issuer that gives tokens at the second question, over raw sockets; keeps what was asked.
+async fn issuer() -> (String, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = std::sync::Arc::clone(&seen);
+    // Ends with the runtime of the test.
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let (mut text, mut buffer) = (String::new(), [0; 4096]);
+            while !text.contains("client_id=") {
+                let Ok(got @ 1..) = socket.read(&mut buffer).await else { break };
+                text.push_str(&String::from_utf8_lossy(&buffer[..got]));
+            }
+            let polls = log.lock().unwrap().iter().filter(|seen: &&String| seen.contains("/token")).count();
+            let (status, body) = match (text.starts_with("POST /device"), polls) {
+                (true, _) => (
+                    "200 OK",
+                    r#"{"device_code":"d","user_code":"WXYZ-1234","verification_uri":"https://issuer.example/go","interval":1}"#,
+                ),
+                (false, 0) => ("400 Bad Request", r#"{"error":"authorization_pending"}"#),
+                (false, _) => {
+                    ("200 OK", r#"{"access_token":"marked-at","refresh_token":"marked-rt","expires_in":3600}"#)
+                }
+            };
+            log.lock().unwrap().push(text);
+            let answer =
+                format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    (address, seen)
+}
+
+#[tokio::test]
+async fn a_login_of_a_profile_in_the_home_works_from_its_code_to_the_request() {
+    let server = ModelServer::start().await.unwrap();
+    let (issuer, asked) = issuer().await;
+    let home = Home::empty().unwrap();
+    home.configure("model: {provider: ours, default: fake-model}\napprovals: {mode: \"off\"}\n").unwrap();
+    std::fs::create_dir(home.path().join("model-providers")).unwrap();
+    let profile = format!(
+        "id = 'ours'\nname = 'Ours'\napi_mode = 'chat_completions'\nbase_url = '{}'\nkey = 'optional'\n[oauth]\n\
+         device_url = '{issuer}/device'\ntoken_url = '{issuer}/token'\nclient_id = 'client-1'\npkce = true\n",
+        server.base_url()
+    );
+    std::fs::write(home.path().join("model-providers/ours.toml"), profile).unwrap();
+    let login = home.run(&["auth", "login", "ours", "--label", "work"]).await.unwrap();
+    assert_eq!(login.code, Some(0), "{login:?}");
+    assert!(login.stderr.contains("https://issuer.example/go") && login.stderr.contains("WXYZ-1234"), "{login:?}");
+    let run = home.run(&["-z", "hello"]).await.unwrap();
+    assert_eq!((run.code, used(&server)), (Some(0), vec!["Bearer marked-at".to_owned()]), "{run:?}");
+    let listed = home.run(&["auth", "list"]).await.unwrap();
+    assert!(listed.stdout.contains("work") && listed.stdout.contains("oauth"), "{listed:?}");
+    let shown = home.run(&["providers", "show", "ours"]).await.unwrap();
+    assert!(shown.stdout.contains("auth.json"), "{shown:?}");
+    for run in [&login, &run, &listed, &shown] {
+        assert!(!format!("{run:?}").contains("marked"), "{run:?}");
+    }
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 3);
+    assert!(asked[0].contains("code_challenge=") && asked[2].contains("code_verifier="), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_login_that_another_program_owns_is_used_and_read_again_when_it_is_refused() {
+    let server = ModelServer::start().await.unwrap();
+    let home = Home::empty().unwrap();
+    home.configure("model: {provider: ours, default: fake-model}\napprovals: {mode: \"off\"}\n").unwrap();
+    std::fs::create_dir(home.path().join("model-providers")).unwrap();
+    let profile = format!(
+        "id = 'ours'\nname = 'Ours'\napi_mode = 'chat_completions'\nbase_url = '{}'\nkey = 'optional'\n[external_login]\n\
+         command = ['sh', '-c', 'echo run >> runs; echo marked-$(wc -l < runs | tr -d \" \")']\n",
+        server.base_url()
+    );
+    std::fs::write(home.path().join("model-providers/ours.toml"), profile).unwrap();
+    let run = home.run(&["-z", "FAUTH hello"]).await.unwrap();
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(used(&server), ["Bearer marked-1", "Bearer marked-2"]);
+    let shown = home.run(&["providers", "show", "ours"]).await.unwrap();
+    assert!(shown.stdout.contains("external_command"), "{shown:?}");
+    assert!(!format!("{run:?}{shown:?}").contains("marked"));
+}

@@ -65,7 +65,12 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
                 continue;
             }
         };
-        if let Some(workspace) = table.get("workspace") {
+        let workspace = table.get("workspace");
+        if workspace.is_some() && file.path != "Cargo.toml" {
+            // A workspace of its own, like the fuzz targets: no build of this one holds it.
+            continue;
+        }
+        if let Some(workspace) = workspace {
             findings.extend(check_workspace_lints(&file.path, workspace));
             pins = workspace.get("dependencies").and_then(Value::as_table).cloned().unwrap_or_default();
         }
@@ -219,6 +224,12 @@ mod tests {
         check_with(store("{ path = \"s\" }"), &["default features"]);
         check_with(package("c", "core", "[dependencies]\nhermes-tools.workspace = true\n"), &["default features"]);
         check_with(package("c", "core", "[features]\nall = [\"hermes-store/sqlite\"]\n"), &["hermes-store/sqlite"]);
+    }
+
+    #[test]
+    fn a_workspace_of_its_own_has_no_layer() {
+        let own = "[workspace]\n[package]\nname = \"f\"\n[dependencies]\nhermes-store = { path = \"..\" }\n";
+        check_with(TextFile::new("hermes-store/fuzz/Cargo.toml", own), &[]);
     }
 
     #[test]

@@ -53,7 +53,8 @@ impl TestModules {
     /// Whether the whole file is for tests: by its place, its name, or the `mod` line that brings it in.
     #[must_use]
     pub(crate) fn hold(&self, path: &str) -> bool {
-        let by_place = path.split('/').rev().skip(1).any(|part| matches!(part, "tests" | "benches" | "examples"));
+        let by_place =
+            path.split('/').rev().skip(1).any(|part| matches!(part, "tests" | "benches" | "examples" | "fuzz_targets"));
         let name = path.rsplit('/').next().unwrap_or(path);
         by_place
             || name == "tests.rs"
@@ -308,7 +309,14 @@ mod tests {
         for path in ["c/src/testing.rs", "c/src/testing/clock.rs", "c/src/deep/check.rs", "c/src/odd.rs"] {
             assert!(modules.hold(path), "{path}");
         }
-        for path in ["c/tests/http.rs", "c/examples/ask.rs", "c/src/a_tests.rs", "c/src/a/tests.rs", "tests/src/x.rs"] {
+        for path in [
+            "c/tests/http.rs",
+            "c/examples/ask.rs",
+            "c/fuzz/fuzz_targets/a.rs",
+            "c/src/a_tests.rs",
+            "c/src/a/tests.rs",
+            "tests/src/x.rs",
+        ] {
             assert!(modules.hold(path), "{path}");
         }
         assert!(!modules.hold("c/src/real.rs"));

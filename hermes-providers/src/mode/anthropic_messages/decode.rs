@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{Members, Raw, integer, items, read, string};
+use crate::json::{Members, Object, Raw, integer, items, object, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::anthropic_messages::blocks::{self, Block, BlockKind, MAX_BLOCKS};
 use crate::mode::anthropic_messages::event::{Event, QuickDelta};
@@ -171,13 +171,14 @@ impl MessagesDecoder {
 
     /// The deltas of text, thinking and input, in one reading. False when it is anything else.
     fn quick(&mut self, text: &str, out: &mut Vec<Delta>) -> bool {
-        let Ok(event) = serde_json::from_str::<QuickDelta<'_>>(text) else { return false };
+        let Some(event) = object::<QuickDelta<'_>>(text) else { return false };
         if event.kind != "content_block_delta" {
             return false;
         }
         let index = i64::try_from(event.index).ok();
-        let (text, thinking, input) = (event.delta.text, event.delta.thinking, event.delta.partial_json);
-        match (&*event.delta.kind, text, thinking, input) {
+        let Object(delta) = event.delta;
+        let (text, thinking, input) = (delta.text, delta.thinking, delta.partial_json);
+        match (&*delta.kind, text, thinking, input) {
             ("text_delta", Some(text), None, None) => self.text(index, &text, out),
             ("thinking_delta", None, Some(text), None) => self.thinking(index, &text, out),
             ("input_json_delta", None, None, Some(text)) => self.input(index, &text, out),
@@ -409,7 +410,7 @@ fn is_error(event: &Event<'_>) -> bool {
 
 fn parse(text: &str) -> Option<Event<'_>> {
     // The shape is an object; a derived reader would also take a list.
-    if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
+    object(text)
 }
 
 /// Every word of the maker's list; nothing else becomes one of them.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::json::{Raw, Text};
+use crate::json::{Object, Raw, Text};
 
 /// The top level of an event, and of a whole message.
 #[derive(Debug, Default, Deserialize)]
@@ -40,7 +40,7 @@ pub(super) struct QuickDelta<'a> {
     pub(super) kind: Cow<'a, str>,
     pub(super) index: u64,
     #[serde(borrow)]
-    pub(super) delta: QuickPart<'a>,
+    pub(super) delta: Object<QuickPart<'a>>,
 }
 
 /// One of the three that grow.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{Raw, integer, items, object, read, string};
+use crate::json::{Object, Raw, integer, items, object, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::bedrock_converse::blocks::{self, Block, Held, MAX_BLOCKS, reasoning_of};
 use crate::mode::bedrock_converse::event::{
@@ -161,7 +161,7 @@ impl ConverseDecoder {
         }
         let text = String::from_utf8_lossy(frame.payload);
         if frame.event_type == "contentBlockDelta"
-            && let Ok(quick) = serde_json::from_str::<QuickDelta<'_>>(&text)
+            && let Some(quick) = object::<QuickDelta<'_>>(&text)
         {
             return self.quick(quick, out);
         }
@@ -190,11 +190,12 @@ impl ConverseDecoder {
 
     fn quick(&mut self, quick: QuickDelta<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         let index = Some(quick.content_block_index);
-        if let Some(text) = quick.delta.text {
+        let Object(delta) = quick.delta;
+        if let Some(text) = delta.text {
             self.text(index, &text, out)?;
         }
-        match quick.delta.tool_use {
-            Some(more) => self.input(index, &more.input, out),
+        match delta.tool_use {
+            Some(Object(more)) => self.input(index, &more.input, out),
             None => Ok(()),
         }
     }

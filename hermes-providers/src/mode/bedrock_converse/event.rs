@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use crate::chat::Usage;
-use crate::json::{Raw, Text, integer, read, string};
+use crate::json::{Object, Raw, Text, integer, read, string};
 
 /// The members of all events, and of a whole answer.
 #[derive(Debug, Default, Deserialize)]
@@ -35,7 +35,7 @@ pub(super) struct Event<'a> {
 pub(super) struct QuickDelta<'a> {
     pub(super) content_block_index: i64,
     #[serde(borrow)]
-    pub(super) delta: QuickPart<'a>,
+    pub(super) delta: Object<QuickPart<'a>>,
 }
 
 /// Text or a piece of a call's input.
@@ -45,7 +45,7 @@ pub(super) struct QuickPart<'a> {
     #[serde(borrow, default)]
     pub(super) text: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub(super) tool_use: Option<QuickInput<'a>>,
+    pub(super) tool_use: Option<Object<QuickInput<'a>>>,
 }
 
 /// A piece of a call's input.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Completion, Delta, Finish, Sidecar, Usage};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{integer, read, string};
+use crate::json::{Object, integer, read, string};
 use crate::mode::body::{Body, Rest};
 use crate::mode::chat_completions::frame::{
     CallPart, Choice, Chunk, FunctionPart, Message, QuickChunk, QuickMessage, content, items,
@@ -219,8 +219,8 @@ impl ChatDecoder {
     fn quick(&mut self, message: QuickMessage<'_>, out: &mut Vec<Delta>) -> Result<(), ProviderError> {
         self.reasoning(message.reasoning(), out);
         self.text(message.content.as_deref().unwrap_or_default(), out);
-        let Some(call) = message.tool_calls.and_then(|calls| calls.0) else { return Ok(()) };
-        let function = call.function.unwrap_or_default();
+        let Some(Object(call)) = message.tool_calls.and_then(|calls| calls.0) else { return Ok(()) };
+        let function = call.function.map(|function| function.0).unwrap_or_default();
         let fragment = Fragment {
             index: call.index,
             id: call.id.map(|id| id.0),

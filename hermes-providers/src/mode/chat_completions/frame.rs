@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{One, Raw, Text, read, string};
+use crate::json::{Object, One, Raw, Text, object, read, string};
 
 /// The top level.
 #[derive(Debug, Default, Deserialize)]
@@ -46,7 +46,7 @@ pub(super) struct QuickChunk<'a> {
     #[serde(borrow, default)]
     pub(super) model: Option<Text<'a>>,
     #[serde(borrow)]
-    choices: One<QuickChoice<'a>>,
+    choices: One<Object<QuickChoice<'a>>>,
     #[serde(borrow, default)]
     usage: Raw<'a>,
 }
@@ -55,7 +55,7 @@ pub(super) struct QuickChunk<'a> {
 #[derive(Debug, Deserialize)]
 struct QuickChoice<'a> {
     #[serde(borrow)]
-    delta: QuickMessage<'a>,
+    delta: Object<QuickMessage<'a>>,
     #[serde(borrow, default)]
     message: Raw<'a>,
     #[serde(borrow, default)]
@@ -82,7 +82,7 @@ pub(super) struct QuickMessage<'a> {
     #[serde(borrow, default)]
     reasoning_details: Raw<'a>,
     #[serde(borrow, default)]
-    pub(super) tool_calls: Option<One<QuickCall<'a>>>,
+    pub(super) tool_calls: Option<One<Object<QuickCall<'a>>>>,
     #[serde(borrow, default)]
     function_call: Raw<'a>,
 }
@@ -95,7 +95,7 @@ pub(super) struct QuickCall<'a> {
     #[serde(borrow, default)]
     pub(super) id: Option<Text<'a>>,
     #[serde(borrow, default)]
-    pub(super) function: Option<QuickFunction<'a>>,
+    pub(super) function: Option<Object<QuickFunction<'a>>>,
 }
 
 /// Its inner part.
@@ -110,14 +110,13 @@ pub(super) struct QuickFunction<'a> {
 impl<'a> QuickChunk<'a> {
     /// Reads a chunk that is nothing but more text, reasoning or a fragment of a call, and the model's name.
     pub(super) fn parse(text: &'a str) -> Option<(QuickMessage<'a>, Option<Text<'a>>)> {
-        // The shape is an object; a derived reader would also take a list.
-        let chunk: Self = text.starts_with('{').then(|| serde_json::from_str(text).ok())??;
+        let chunk: Self = object(text)?;
         let is_error = |word: &Option<Text<'_>>| word.as_deref() == Some("error");
-        let choice = chunk.choices.0?;
+        let Object(choice) = chunk.choices.0?;
         let has_more =
             chunk.error.is_some() || chunk.usage.is_some() || is_error(&chunk.object) || is_error(&chunk.kind);
         let ends = [choice.message, choice.finish_reason, choice.error, choice.usage].iter().any(Option::is_some);
-        let delta = choice.delta;
+        let Object(delta) = choice.delta;
         let is_odd = [delta.refusal, delta.reasoning_details, delta.function_call].iter().any(Option::is_some);
         (!has_more && !ends && !is_odd).then_some((delta, chunk.model))
     }

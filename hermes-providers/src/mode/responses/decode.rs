@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::chat::{Delta, Finish, Sidecar};
 use crate::error::{ErrorClass, ProviderError};
-use crate::json::{read, string};
+use crate::json::{object, read, string};
 use crate::mode::answer::Answer;
 use crate::mode::body::{Body, Rest};
 use crate::mode::context::DecodeContext;
@@ -189,7 +189,7 @@ impl ResponsesDecoder {
 
     /// The deltas of text, reasoning and arguments, in one reading. False when it is anything else.
     fn quick(&mut self, text: &str, out: &mut Vec<Delta>) -> Result<bool, ProviderError> {
-        let Ok(delta) = serde_json::from_str::<QuickDelta<'_>>(text) else { return Ok(false) };
+        let Some(delta) = object::<QuickDelta<'_>>(text) else { return Ok(false) };
         let Some(grows) = Grows::of(&delta.kind) else { return Ok(false) };
         let part = delta.part();
         let (about, more) = delta.split();

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Raw, Text, integer, items, read, string};
+use crate::json::{Raw, Text, integer, items, object, read, string};
 
 /// The top level of an event.
 #[derive(Debug, Default, Deserialize)]
@@ -44,7 +44,7 @@ impl<'a> Event<'a> {
     /// Reads an event; `None` for what is no JSON object.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         // The shape is an object; a derived reader would also take a list.
-        if text.starts_with('{') { serde_json::from_str(text).ok() } else { None }
+        object(text)
     }
 
     /// The type, which stands in the JSON and again in the `event` field; either may be missing.
