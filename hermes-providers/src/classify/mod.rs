@@ -40,6 +40,12 @@ pub struct Failure<'a> {
     pub secrets: &'a [&'a str],
 }
 
+/// The status with which a proxy asks who one is (RFC 9110, 15.5.8).
+const PROXY_LOGIN: u16 = 407;
+/// What to do about it.
+pub(crate) const PROXY_LOGIN_ADVICE: &str =
+    "Write the proxy's name and password into `network.proxy`: http://NAME:PASSWORD@HOST:PORT";
+
 /// An output of fewer tokens than this is no answer: what one can afford is then nothing.
 const MIN_AFFORDABLE_TOKENS: u64 = 256;
 
@@ -118,6 +124,8 @@ impl Found<'_> {
             Some(402) => self.unpaid(),
             Some(403) => self.forbidden(),
             Some(404 | 405) => self.missing(),
+            // No provider asks so, but a proxy on the way.
+            Some(PROXY_LOGIN) => ErrorClass::Configuration,
             Some(408) => ErrorClass::Timeout,
             Some(429) => self.limited(),
             // Held by another request of the same moment, or too early: the next one passes.
@@ -245,7 +253,7 @@ impl Found<'_> {
 
 /// What happened, in the provider's words, and what to do.
 fn message(class: ErrorClass, status: Option<u16>, body: &ErrorBody, failure: &Failure<'_>) -> String {
-    let advice = advice(class);
+    let advice = if status == Some(PROXY_LOGIN) { PROXY_LOGIN_ADVICE } else { advice(class) };
     let who = if failure.route.is_empty() { "The provider" } else { failure.route };
     let status = status.map(|status| format!(" (HTTP {status})")).unwrap_or_default();
     let said = redact(body.message.trim(), failure.secrets);

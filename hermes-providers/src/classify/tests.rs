@@ -55,6 +55,7 @@ fn answers_have_the_class_that_says_what_to_do() {
         (404, "page not found", Configuration),
         (409, "", ServerError),
         (408, "", Timeout),
+        (407, "<html>who are you?</html>", Configuration),
         (413, r#"{"error":{"code":"rate_limit_exceeded","message":"Request too large for model"}}"#, PayloadTooLarge),
         (400, r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#, ContextOverflow),
         (

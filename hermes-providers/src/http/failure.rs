@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use crate::classify::redact;
+use crate::classify::{PROXY_LOGIN_ADVICE, redact};
 use crate::error::{ErrorClass, ProviderError};
 
 /// What a transport error means. `endpoint` is scheme, host and port; nothing of the key is in the result.
@@ -12,10 +12,16 @@ pub(super) fn transport(error: reqwest::Error, endpoint: &str, route: &str, secr
     let error = error.without_url();
     let cause = chain(&error).last().map(ToString::to_string).unwrap_or_default();
     let (class, message) = if certificate(&error) {
-        let advice = "check the computer's clock, the address, and whether a proxy in between opens the connection";
+        let advice = "check the computer's clock and the address; an authority of your own, as that of a proxy that opens \
+                      connections, is trusted with `network.ca_file`";
         (ErrorClass::Certificate, format!("the certificate of {endpoint} cannot be verified ({cause}); {advice}"))
     } else if error.is_builder() {
         (ErrorClass::Configuration, format!("the request to {endpoint} cannot be made ({cause}); check `base_url`"))
+    } else if error.is_connect() && asks_for_login(&error) {
+        (
+            ErrorClass::Configuration,
+            format!("the proxy lets nobody through to {endpoint} without a login. {PROXY_LOGIN_ADVICE}"),
+        )
     } else if error.is_connect() {
         let advice = "is the server running, the address right and the network there?";
         (ErrorClass::Timeout, format!("cannot connect to {endpoint} ({cause}); {advice}"))
@@ -64,6 +70,11 @@ fn certificate(error: &reqwest::Error) -> bool {
     chain(error)
         .filter_map(|cause| cause.downcast_ref::<rustls::Error>())
         .any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
+}
+
+/// Whether a proxy answered a tunnel's request with 407. The HTTP library has no type for it that others see.
+fn asks_for_login(error: &reqwest::Error) -> bool {
+    chain(error).any(|cause| cause.to_string().contains("proxy authorization required"))
 }
 
 fn bad_answer(error: &reqwest::Error) -> bool {
