@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn i24_the_chosen_model_s_key_goes_to_its_own_server_only() {
+    fn i24_b55_the_chosen_model_s_key_goes_to_its_own_server_only() {
         let yaml = format!(
             "{MAIN}fallback_providers:\n  - {{provider: custom, base_url: 'http://b:1/v1', model: z}}\n  - {{base_url: 'http://c:1/v1', model: z}}\n  - {{provider: custom, model: smaller}}\n"
         );

@@ -60,7 +60,7 @@ enum What {
     /// Rows that hold words
     Search {
         /// Words, "phrases", pre*, *part*, with AND, OR and NOT; the shell may have signs of its own: quote *, ( and "
-        #[arg(required = true, allow_hyphen_values = true, value_name = "WORDS")]
+        #[arg(required = true, value_name = "WORDS")]
         text: Vec<String>,
         #[command(flatten)]
         filter: SearchArgs,

@@ -337,9 +337,16 @@ async fn a_loop_is_cut_off_while_it_streams_and_nothing_of_it_is_kept() {
 }
 
 #[tokio::test]
-async fn e51_a_part_that_arrived_before_the_connection_broke_is_kept_when_nothing_more_comes() {
-    let broken = || Script::text_then_error("Once upon", error(ErrorClass::Incomplete));
-    for scripts in [vec![broken(), Script::text("")], (0..4).map(|_| broken()).collect()] {
+async fn e51_b58_a_part_that_arrived_before_the_connection_broke_or_fell_silent_is_kept_when_nothing_more_comes() {
+    let broken = |class| Script::text_then_error("Once upon", error(class));
+    let incomplete = || broken(ErrorClass::Incomplete);
+    let silent = || broken(ErrorClass::Timeout);
+    for scripts in [
+        vec![incomplete(), Script::text("")],
+        (0..4).map(|_| incomplete()).collect(),
+        vec![silent(), Script::text("")],
+        (0..4).map(|_| silent()).collect(),
+    ] {
         let world = World::new();
         let result = ask(&world.engine("e", model(scripts)), None, "tell").await;
         assert_eq!((result.reason, result.answer.as_str()), (EndReason::PartialAnswer, "Once upon"));

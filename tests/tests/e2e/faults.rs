@@ -1,5 +1,7 @@
 //! Each fault of a provider ends as its user would want.
 
+use hermes_providers::ApiMode;
+use hermes_providers::fake::{FakeAnswer, FakeError, FakeErrorKind, FakeServer};
 use hermes_tests::home::{Home, Run};
 use hermes_tests::server::ModelServer;
 
@@ -97,52 +99,79 @@ async fn a_fault_in_the_middle_of_a_turn_keeps_what_was_done() {
     assert_eq!(seen, 5);
 }
 
-/// A server that refuses every key, and counts who came.
-async fn refuses() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>, tokio::task::JoinHandle<()>) {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let asked = std::sync::Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let task = tokio::spawn(async move {
-        loop {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let mut head = vec![0; 65_536];
-            if socket.read(&mut head).await.unwrap_or(0) == 0 {
-                continue;
-            }
-            count.fetch_add(1, Ordering::SeqCst);
-            let body = r#"{"error":{"message":"bad key","code":"invalid_api_key"}}"#;
-            let answer = format!(
-                "HTTP/1.1 401 Unauthorized\r\ncontent-type: application/json\r\nconnection: close\r\n\
-                 content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            let _ = socket.write_all(answer.as_bytes()).await;
-        }
-    });
-    (url, asked, task)
+/// A server that answers each of these questions once.
+async fn fake<const N: usize>(answers: [(&str, FakeAnswer); N]) -> FakeServer {
+    let script = answers.into_iter().map(|(asked, answer)| (asked.to_owned(), vec![answer])).collect();
+    FakeServer::start(script).await.unwrap()
+}
+
+/// A key that is refused.
+fn refused() -> FakeAnswer {
+    let message = "no such key".to_owned();
+    let error = FakeError { kind: FakeErrorKind::Unauthorized, message, retry_after_s: None };
+    FakeAnswer { error: Some(error), ..FakeAnswer::default() }
 }
 
 #[tokio::test]
 async fn a_model_of_fallback_providers_stands_in_and_the_session_stays_the_chosen_model_s() {
-    let (refusing, asked, task) = refuses().await;
+    let chosen = fake([("hello", refused())]).await;
     let server = ModelServer::start().await.unwrap();
     let home = Home::empty().unwrap();
     home.configure(&format!(
-        "model: {{provider: custom, base_url: \"{refusing}\", default: chosen-model, api_key: test-key-1}}\n\
+        "model: {{provider: custom, base_url: \"{}\", default: chosen-model, api_key: test-key-1}}\n\
          fallback_providers:\n  - {{provider: custom, base_url: \"{}\", model: stand-in, api_key: test-key-2}}\n\
          approvals: {{mode: \"off\"}}\n",
+        chosen.base_url(),
         server.base_url()
     ))
     .unwrap();
     let run = home.run(&["-z", "hello"]).await.unwrap();
     assert_eq!((run.code, run.stdout.trim()), (Some(0), "ok, short answer"), "{run:?}");
-    assert_eq!((asked.load(std::sync::atomic::Ordering::SeqCst), server.seen().len()), (1, 1));
+    assert_eq!((chosen.seen().len(), server.seen().len()), (1, 1));
     let list = home.run(&["sessions", "list", "--json"]).await.unwrap().stdout;
     assert!(list.contains("chosen-model") && !list.contains("stand-in"), "{list}");
     let told = home.run(&["model"]).await.unwrap().stdout;
     assert!(told.contains("fallback") && told.contains("stand-in") && !told.contains("test-key"), "{told}");
-    task.abort();
+}
+
+#[tokio::test]
+async fn b54_b55_a_stand_in_has_its_own_address_wire_and_key_and_nothing_private_of_the_chosen_model() {
+    const PROOF: &str = "cHJvb2Ytb2YtdGhlLWNob3Nlbi1vbmU=";
+    let first = FakeAnswer {
+        reasoning: "thought".to_owned(),
+        proof: PROOF.to_owned(),
+        text: "the first answer".to_owned(),
+        ..FakeAnswer::default()
+    };
+    let chosen = fake([("one", first), ("two", refused())]).await;
+    let keyless = fake([("two", refused())]).await;
+    let other = fake([("two", FakeAnswer { text: "the stand-in".to_owned(), ..FakeAnswer::default() })]).await;
+    let home = Home::empty().unwrap();
+    home.configure(&format!(
+        "model: {{provider: custom, base_url: \"{}\", default: chosen-model, api_key: key-of-a, api_mode: responses}}\n\
+         fallback_providers:\n  - {{provider: custom, base_url: \"{}\", model: keyless-model}}\n\
+         \x20 - {{provider: gemini, base_url: \"{}\", model: gemini-2.5-flash, api_key: key-of-c}}\n\
+         approvals: {{mode: \"off\"}}\n",
+        chosen.base_url(),
+        keyless.base_url(),
+        other.base_url()
+    ))
+    .unwrap();
+    let run = home.run(&["-z", "one"]).await.unwrap();
+    assert_eq!((run.code, run.stdout.trim()), (Some(0), "the first answer"), "{run:?}");
+    let run = home.run(&["-c", "-z", "two"]).await.unwrap();
+    assert_eq!((run.code, run.stdout.trim()), (Some(0), "the stand-in"), "{run:?}");
+
+    let all = |server: &FakeServer| server.seen().iter().map(|seen| format!("{seen:?}")).collect::<Vec<_>>();
+    assert!(chosen.seen().iter().all(|seen| seen.mode == ApiMode::Responses));
+    assert!(all(&chosen)[1].contains(PROOF), "the chosen model gets its own state back: {:?}", all(&chosen));
+    let [seen] = &keyless.seen()[..] else { panic!("{:?}", all(&keyless)) };
+    let is_key = |name: &str| matches!(name, "authorization" | "x-api-key" | "x-goog-api-key" | "api-key");
+    assert!(!seen.headers.iter().any(|(name, _)| is_key(name)), "{:?}", seen.headers);
+    let [seen] = &other.seen()[..] else { panic!("{:?}", all(&other)) };
+    assert_eq!((seen.mode, seen.model.as_str()), (ApiMode::Gemini, "gemini-2.5-flash"));
+    assert!(seen.headers.contains(&("x-goog-api-key".to_owned(), "key-of-c".to_owned())), "{:?}", seen.headers);
+    for said in [all(&keyless), all(&other)].concat() {
+        assert!(said.contains("the first answer") && !said.contains(PROOF) && !said.contains("key-of-a"), "{said}");
+    }
 }
