@@ -5,8 +5,8 @@
 //! one of the two.
 
 use hermes_store::{
-    ChangeId, ChangeKind, ChangeStatus, ConversationId, Fence, HistoryChange, IdSource, Intent, MessageId, MessagePage,
-    NewAdmission, OwnerId, Receipt, Rewind, Store, StoreError, StoredMessage, View, ViewMark, nth_last_user_turn,
+    ChangeId, ChangeKind, ChangeStatus, ConversationId, Fence, HistoryChange, IdSource, Intent, MessageId,
+    NewAdmission, OwnerId, Receipt, Rewind, Store, StoreError, StoredMessage, ViewMark, nth_last_user_turn,
 };
 
 use crate::engine::{Engine, EngineError};
@@ -15,6 +15,7 @@ use crate::input::Input;
 use crate::persist::persist;
 use crate::seams::Clock;
 use crate::stop::StopSignal;
+use crate::turn::compress::model_rows;
 
 /// What the id of a retry's undo begins with: its first answer does not come back once its input runs again.
 const RETRY_MARK: &str = "retry-";
@@ -105,26 +106,12 @@ impl Rewinder<'_> {
         let conversation = self.fence.conversation();
         let nothing = || invalid("there is nothing that could be undone");
         let tip = self.store.conversation(conversation).await?.tip.ok_or_else(nothing)?;
-        let rows = self.view().await?;
+        let rows = model_rows(self.store, conversation).await?;
         let from = nth_last_user_turn(&rows, turns.max(1)).ok_or_else(|| match turns {
             0 | 1 => nothing(),
             _ => invalid(&format!("there are fewer than {turns} inputs that could be undone")),
         })?;
         Ok((Rewind { id, mark: ViewMark::of(tip, &rows), from: from.id.clone() }, from.clone()))
-    }
-
-    async fn view(&self) -> Result<Vec<StoredMessage>, StoreError> {
-        let mut rows: Vec<StoredMessage> = Vec::new();
-        loop {
-            let after_seq = rows.last().map_or(0, |row| row.seq);
-            let page = MessagePage { after_seq, ..MessagePage::default() };
-            let more = self.store.messages(self.fence.conversation(), View::Model, page).await?;
-            let is_last = more.len() < page.limit;
-            rows.extend(more);
-            if is_last {
-                return Ok(rows);
-            }
-        }
     }
 }
 

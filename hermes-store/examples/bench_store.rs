@@ -61,8 +61,8 @@ fn p50(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e3
 }
 
-/// A conversation with an open turn.
-async fn begin(store: &dyn Store) -> (Fence, TurnId) {
+/// A conversation with an input, and the claim of its turn.
+async fn admit(store: &dyn Store) -> ClaimRequest {
     let conversation = ConversationId::parse(&id()).unwrap();
     let owner = OwnerId::parse("bench").unwrap();
     let new =
@@ -78,13 +78,13 @@ async fn begin(store: &dyn Store) -> (Fence, TurnId) {
     };
     store.create_and_admit(new, admission).await.unwrap();
     let turn = TurnId::parse(&id()).unwrap();
-    let claim = ClaimRequest {
-        conversation: conversation.clone(),
-        owner,
-        turn: turn.clone(),
-        ttl_ms: 600_000,
-        policy: ClaimPolicy::Any,
-    };
+    ClaimRequest { conversation, owner, turn, ttl_ms: 600_000, policy: ClaimPolicy::Any }
+}
+
+/// A conversation with an open turn.
+async fn begin(store: &dyn Store) -> (Fence, TurnId) {
+    let claim = admit(store).await;
+    let (conversation, turn) = (claim.conversation.clone(), claim.turn.clone());
     let ClaimOutcome::Turn { fence, .. } = store.claim(claim).await.unwrap() else { panic!("not claimed") };
     let session = NewSession {
         id: SessionId::parse(conversation.as_str()).unwrap(),
@@ -139,22 +139,8 @@ async fn throughput(store: Arc<dyn Store>, conversations: usize) -> f64 {
 async fn turns(store: &dyn Store) -> f64 {
     let mut times = Vec::new();
     for _ in 0..LATENCIES / 4 {
-        let conversation = ConversationId::parse(&id()).unwrap();
-        let owner = OwnerId::parse("bench").unwrap();
-        let new =
-            NewConversation { id: conversation.clone(), profile: "bench".into(), source: "bench".into(), title: None };
-        let admission = NewAdmission {
-            id: AdmissionId::parse(&id()).unwrap(),
-            conversation: conversation.clone(),
-            principal: "bench".into(),
-            request_id: id(),
-            intent: Intent::Queue,
-            payload: "{}".into(),
-            submitted_by: owner.clone(),
-        };
-        store.create_and_admit(new, admission).await.unwrap();
-        let turn = TurnId::parse(&id()).unwrap();
-        let claim = ClaimRequest { conversation, owner, turn: turn.clone(), ttl_ms: 600_000, policy: ClaimPolicy::Any };
+        let claim = admit(store).await;
+        let turn = claim.turn.clone();
         let started = Instant::now();
         let ClaimOutcome::Turn { fence, .. } = store.claim(claim).await.unwrap() else { panic!("not claimed") };
         let end =

@@ -54,7 +54,7 @@ impl Turn<'_> {
             window_has_room: used
                 .zip(self.engine.room_of(self.model.as_ref()))
                 .is_none_or(|(used, window)| used.saturating_add(CONTINUATION_ROOM_MIN_TOKENS) <= window),
-            another_route: self.may_fall_back(&no_answer(shape)),
+            another_route: self.may_fall_back(class_without_answer(shape)),
         }
     }
 
@@ -251,10 +251,16 @@ impl Turn<'_> {
 
 /// An answer that is none, as the failure of its provider.
 fn no_answer(shape: Shape) -> ProviderError {
-    match shape {
-        Shape::Withheld => ProviderError::new(ErrorClass::ContentPolicy, "the answer was withheld (content filter)"),
-        _ => ProviderError::new(ErrorClass::EmptyResponse, "the model answered with nothing"),
-    }
+    let text = match shape {
+        Shape::Withheld => "the answer was withheld (content filter)",
+        _ => "the model answered with nothing",
+    };
+    ProviderError::new(class_without_answer(shape), text)
+}
+
+/// Its class, which is asked for with every answer.
+fn class_without_answer(shape: Shape) -> ErrorClass {
+    if shape == Shape::Withheld { ErrorClass::ContentPolicy } else { ErrorClass::EmptyResponse }
 }
 
 /// Gives a row what was said before it: people read all of it here, the model reads what it wrote in this row.

@@ -16,8 +16,8 @@ use hermes_providers::{ChatModel, Completion, ProviderError};
 use hermes_store::limits::COMPRESSION_LOCK_TTL_MS;
 use hermes_store::{
     Compaction, CompressionLock, ConversationId, Fence, HistoryChange, IdKind, LockOutcome, MessageKind, MessagePage,
-    NewMessage, NewSession, Role, Rotation, SessionId, StoreError, StoredMessage, TakeLock, TurnId, UsageDelta, View,
-    ViewMark, ViewRow,
+    NewMessage, NewSession, Role, Rotation, SessionId, Store, StoreError, StoredMessage, TakeLock, TurnId, UsageDelta,
+    View, ViewMark, ViewRow,
 };
 
 use crate::auxiliary::{self, Desk, Task, Used};
@@ -150,7 +150,7 @@ impl Turn<'_> {
     async fn know_thrash(&self, tokens: u64) -> Result<(), Ending> {
         let conversation = self.fence.conversation();
         if !self.engine.thrash.knows(conversation) {
-            let rows = self.store(model_rows(self.engine, conversation).await)?;
+            let rows = self.store(model_rows(self.engine.store.as_ref(), conversation).await)?;
             self.engine.thrash.learn(conversation, Record::of_rows(&rows, tokens));
         }
         Ok(())
@@ -264,7 +264,7 @@ impl Shortener<'_> {
             other => return Ok(Came::NotNow { why: not_taken(&other).to_owned() }),
         };
         self.emit(EventKind::CompressionStarted { tokens: wanted.tokens, window: wanted.window });
-        let rows = model_rows(self.engine, self.fence.conversation()).await?;
+        let rows = model_rows(self.engine.store.as_ref(), self.fence.conversation()).await?;
         let made = self.ask(&rows, &wanted).await?;
         if self.stop.cause().is_some() {
             store.release_compression_lock(self.fence, &lock).await?;
@@ -420,16 +420,16 @@ fn not_taken(outcome: &LockOutcome) -> &'static str {
 
 /// All rows that the model is shown.
 pub(crate) async fn model_rows(
-    engine: &Inner,
+    store: &dyn Store,
     conversation: &ConversationId,
 ) -> Result<Vec<StoredMessage>, StoreError> {
     let mut page = MessagePage::default();
     // Nearly every history is one page, which is not copied.
-    let mut rows = engine.store.messages(conversation, View::Model, page).await?;
+    let mut rows = store.messages(conversation, View::Model, page).await?;
     let mut got = rows.len();
     while got >= page.limit {
         page.after_seq = rows.last().map_or(0, |row| row.seq);
-        let more = engine.store.messages(conversation, View::Model, page).await?;
+        let more = store.messages(conversation, View::Model, page).await?;
         got = more.len();
         rows.extend(more);
     }

@@ -193,7 +193,7 @@ impl Turn<'_> {
     /// before (I18). How much there can be is the model's window, which compression keeps it in, and else the provider's
     /// word.
     async fn rows_in_view(&self) -> Result<Vec<StoredMessage>, Ending> {
-        self.store(model_rows(self.engine, self.fence.conversation()).await)
+        self.store(model_rows(self.engine.store.as_ref(), self.fence.conversation()).await)
     }
 
     /// Makes the history of rows, and gives the tools their state back.

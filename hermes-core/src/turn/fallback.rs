@@ -49,10 +49,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether there is a route to fall back to after this failure. What one provider refuses to speak of, one other
+    /// Whether there is a route to fall back to after a failure of this class. What one provider refuses to speak of, one other
     /// may be asked, and no third.
-    pub(crate) fn may_fall_back(&self, error: &ProviderError) -> bool {
-        let refused = error.class == ErrorClass::ContentPolicy && self.refused;
+    pub(crate) fn may_fall_back(&self, class: ErrorClass) -> bool {
+        let refused = class == ErrorClass::ContentPolicy && self.refused;
         !refused && self.engine.routes().next(self.route, self.engine.clock.now_ms()).is_some()
     }
 

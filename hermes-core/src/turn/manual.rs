@@ -104,7 +104,7 @@ impl Inner {
         let of = |bytes: &[u8]| tokens::of_text(&String::from_utf8_lossy(bytes));
         let prompt = of(self.store.prompt(&tip.prompt).await?.bytes());
         let tools = of(self.store.prompt(&tip.tools).await?.bytes());
-        let rows = model_rows(self, conversation).await?;
+        let rows = model_rows(self.store.as_ref(), conversation).await?;
         Ok(prompt + tools + tokens::of_rows(&rows))
     }
 }

@@ -10,7 +10,7 @@
 
 mod answer;
 mod closing;
-mod compress;
+pub(crate) mod compress;
 mod context;
 mod fallback;
 mod finalize;

@@ -87,7 +87,7 @@ impl Turn<'_> {
                 rotations,
                 output_lowered,
                 has_sidecars: !self.sidecars_left_out && request.messages.iter().any(has_sidecar),
-                may_fall_back: self.may_fall_back(&error),
+                may_fall_back: self.may_fall_back(error.class),
                 jitter_permille: self.jitter(number),
             };
             match retry::decide(&error, attempt) {

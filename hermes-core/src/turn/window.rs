@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hermes_providers::{ErrorClass, ProviderError};
+use hermes_providers::{ErrorClass, OwnWindow, ProviderError};
 
 use crate::event::EventKind;
 use crate::limits::{WINDOW_GROWTH_MAX_MS, WINDOW_GROWTH_PARTS};
@@ -23,7 +23,7 @@ impl Turn<'_> {
         if self.threshold_with(reachable) <= self.threshold_with(own.tokens) {
             return Ok(false);
         }
-        self.grow(needed).await
+        self.grow(own, needed).await
     }
 
     /// Grows the window after a request that was refused as too long; false when it stays as it is. `counted` is the size
@@ -31,7 +31,7 @@ impl Turn<'_> {
     pub(crate) async fn grow_after_refusal(&mut self, counted: Option<u64>) -> Result<bool, Ending> {
         let Some(own) = self.model.own_window() else { return Ok(false) };
         let needed = counted.unwrap_or(0).max(self.load()).max(own.tokens);
-        self.grow(needed).await
+        self.grow(own, needed).await
     }
 
     /// The window that has room for a request of this size, and for what follows it.
@@ -39,8 +39,7 @@ impl Turn<'_> {
         needed.saturating_mul(WINDOW_GROWTH_PARTS).saturating_add(self.max_output_tokens.unwrap_or(0))
     }
 
-    async fn grow(&mut self, needed: u64) -> Result<bool, Ending> {
-        let Some(own) = self.model.own_window() else { return Ok(false) };
+    async fn grow(&mut self, own: OwnWindow, needed: u64) -> Result<bool, Ending> {
         if self.window_stays || own.max <= own.tokens {
             return Ok(false);
         }
