@@ -1,6 +1,6 @@
 //! Secrets that others keep: external logins and service accounts, as a profile describes them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hermes_providers::credential::external::{ExternalLogin, ExternalSource, TokenPlace};
@@ -95,11 +95,7 @@ impl Lender<'_> {
     /// A path as a person writes it: `~/` is the user's directory, `${NAME}` a variable, and what is not absolute is in
     /// the home.
     fn path(self, written: &str) -> PathBuf {
-        let written = self.keys.expand(written);
-        match (written.strip_prefix("~/"), &self.keys.env().user_home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => self.scope.home.join(written),
-        }
+        self.scope.place(self.keys.env(), Path::new(&self.keys.expand(written)))
     }
 }
 
@@ -119,7 +115,6 @@ mod tests {
     use super::*;
     use crate::config::{DotEnv, Env};
     use hermes_providers::Profiles;
-    use std::path::Path;
 
     #[test]
     fn places_are_read_as_people_write_them_and_commands_get_no_keys() {

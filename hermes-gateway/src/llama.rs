@@ -52,18 +52,10 @@ fn environment(env: &Env) -> BTreeMap<String, String> {
     plain.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// A path of the configuration: `~/` is the user's home, and what is relative is below the program's.
-fn place(scope: &Scope, env: &Env, path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), &env.user_home) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => scope.home.join(path),
-    }
-}
-
 /// The program: a name without a folder is left to `PATH`.
 fn program(scope: &Scope, config: &Config, env: &Env) -> PathBuf {
     let program = &config.llama_server.program;
-    if is_name(program) { program.clone() } else { place(scope, env, program) }
+    if is_name(program) { program.clone() } else { scope.place(env, program) }
 }
 
 fn is_name(program: &Path) -> bool {
@@ -72,7 +64,7 @@ fn is_name(program: &Path) -> bool {
 
 fn model_file(scope: &Scope, config: &Config, env: &Env) -> Result<PathBuf, RpcError> {
     let file = config.llama_server.model_file.as_deref().ok_or_else(|| no_model_file(config))?;
-    Ok(place(scope, env, file))
+    Ok(scope.place(env, file))
 }
 
 /// Nobody has said which model is run.

@@ -31,6 +31,14 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// A path as a person writes it in this home: `~/` is the user's directory, and what is relative is below the home.
+    pub(crate) fn place(&self, env: &Env, path: &Path) -> PathBuf {
+        match (path.strip_prefix("~"), &env.user_home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => self.home.join(path),
+        }
+    }
+
     /// Finds the home of a profile.
     ///
     /// The root home is `$HERMES_HOME`, or `.hermes` in the user's home directory. `profile` is what the user asked
