@@ -85,13 +85,10 @@ async fn hold(conversation: &Conversation) -> Result<Vec<Value>, Box<dyn std::er
     let mut request = ChatRequest {
         system: conversation.system.clone().into(),
         tools: conversation.tools.clone().into(),
-        messages: Vec::new(),
         max_output_tokens: conversation.max_output_tokens,
-        temperature: None,
         reasoning_effort: conversation.effort.clone(),
         stream: conversation.stream,
-        cache_ends: Vec::new(),
-        cache_key: None,
+        ..ChatRequest::new(Vec::new())
     };
     let mut told = Vec::new();
     for ask in &conversation.asks {

@@ -28,6 +28,7 @@ mod local;
 #[cfg(all(feature = "http", feature = "test-util"))]
 mod loopback;
 pub mod mode;
+mod moment;
 mod percent;
 mod practice;
 mod profile;

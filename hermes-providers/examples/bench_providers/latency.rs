@@ -107,17 +107,8 @@ async fn whole() -> Vec<u64> {
     config.base_url = Some(format!("http://{address}/v1"));
     config.api_mode = Some(ApiMode::ChatCompletions);
     let model = HttpChatModel::new(config).unwrap();
-    let request = ChatRequest {
-        system: Bytes::from_static(b"s"),
-        tools: Vec::new().into(),
-        messages: vec![ChatMessage::user("hello")],
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    };
+    let request =
+        ChatRequest { system: Bytes::from_static(b"s"), ..ChatRequest::new(vec![ChatMessage::user("hello")]) };
     let mut answer = model.stream(&request).await.unwrap();
     let mut ages = Vec::with_capacity(FRAMES);
     while let Some(delta) = answer.next().await {

@@ -9,17 +9,7 @@ use serde_json::Value;
 fuzz_target!(|text: &str| {
     let mut lines = text.splitn(3, '\n');
     let (Some(name), Some(new), Some(body)) = (lines.next(), lines.next(), lines.next()) else { return };
-    let request = ChatRequest {
-        system: Default::default(),
-        tools: Vec::new().into(),
-        messages: Vec::new(),
-        max_output_tokens: None,
-        temperature: None,
-        reasoning_effort: None,
-        stream: true,
-        cache_ends: Vec::new(),
-        cache_key: None,
-    };
+    let request = ChatRequest::new(Vec::new());
     let remedy = if new.is_empty() {
         Remedy::DropField(name.to_owned())
     } else {

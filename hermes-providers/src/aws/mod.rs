@@ -15,7 +15,7 @@ mod time;
 pub use chain::AwsCredentials;
 pub(crate) use sign::{Keys, Request, sign};
 pub use sources::{AwsEnvKeys, AwsSources, WebIdentity};
-pub(crate) use time::{clock_error_ms, parse as parse_time};
+pub(crate) use time::clock_error_ms;
 
 /// The name that requests to models are signed for.
 pub(crate) const SERVICE: &str = "bedrock";

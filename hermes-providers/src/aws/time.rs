@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::moment::rfc3339;
+
 const DAY_SECONDS: u64 = 86_400;
 /// A clock that is wrong by less than this is not the reason why a signature was refused: AWS allows five minutes.
 const MIN_CLOCK_ERROR_MS: u64 = 60_000;
@@ -14,39 +16,10 @@ pub(super) fn stamp(time: SystemTime) -> String {
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Reads RFC 3339: `2015-08-30T12:36:00Z`, also with a fraction of a second, which is left out, and with an offset. `None`
-/// for anything else, and before 1970.
-pub(crate) fn parse(text: &str) -> Option<SystemTime> {
-    let (date, time) = text.trim().split_once(['T', ' '])?;
-    let (time, ahead_s) = zone(time)?;
-    let time = time.split('.').next()?;
-    let numbers = |text: &str, by: char| -> Option<[u64; 3]> {
-        let all: Option<Vec<u64>> = text.split(by).map(|part| part.parse().ok()).collect();
-        all?.try_into().ok()
-    };
-    let [year, month, day] = numbers(date, '-')?;
-    let [hour, minute, second] = numbers(time, ':')?;
-    let is_time = hour < 24 && minute < 60 && second <= 60;
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) || !is_time {
-        return None;
-    }
-    let seconds = days_since_1970(year, month, day)? * DAY_SECONDS + hour * 3600 + minute * 60 + second;
-    UNIX_EPOCH.checked_add(Duration::from_secs(seconds.checked_add_signed(-ahead_s)?))
-}
-
-/// The time without its zone, and how far that zone is ahead of Greenwich, in seconds.
-fn zone(time: &str) -> Option<(&str, i64)> {
-    if let Some(time) = time.strip_suffix('Z') {
-        return Some((time, 0));
-    }
-    let (time, offset) = time.split_at(time.rfind(['+', '-'])?);
-    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
-    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
-    if !(0..24).contains(&hours) || !(0..60).contains(&minutes) {
-        return None;
-    }
-    let seconds = hours * 3600 + minutes * 60;
-    Some((time, if offset.starts_with('-') { -seconds } else { seconds }))
+/// Reads `2015-08-30T12:36:00Z`, and what else RFC 3339 allows, to the second.
+pub(super) fn parse(text: &str) -> Option<SystemTime> {
+    let since = rfc3339(text.trim())?.duration_since(UNIX_EPOCH).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(since.as_secs()))
 }
 
 /// Days since 1970 to year, month and day (the calendar's 400 years have 146,097 days; years begin in March here, so that
@@ -60,15 +33,6 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day = day_of_year - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     (era * 400 + year + u64::from(month <= 2), month, day)
-}
-
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year / 400, year % 400);
-    let march_month = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * march_month + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    (era * 146_097 + day_of_era).checked_sub(719_468)
 }
 
 /// How far our clock is behind the server's, in milliseconds (negative: before it), by the `Date` of an answer that

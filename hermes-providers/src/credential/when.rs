@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::aws::parse_time;
+use crate::moment::rfc3339;
 
 /// Numbers of time below this are seconds, from it on milliseconds.
 const SECONDS_BELOW: f64 = 1e11;
@@ -14,7 +14,7 @@ const SECONDS_BELOW: f64 = 1e11;
 pub(crate) fn when_ms(value: &Value) -> Option<i64> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
     let Some(number) = number else {
-        let since = parse_time(value.as_str()?)?.duration_since(UNIX_EPOCH).ok()?;
+        let since = rfc3339(value.as_str()?.trim())?.duration_since(UNIX_EPOCH).ok()?;
         return i64::try_from(since.as_millis()).ok();
     };
     (number > 0.0).then_some(if number < SECONDS_BELOW { (number * 1_000.0) as i64 } else { number as i64 })

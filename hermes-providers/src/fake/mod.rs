@@ -20,9 +20,7 @@
 //! config.base_url = Some(server.base_url());
 //! config.key = Some("any".to_owned().into());
 //! let model = HttpChatModel::new(config)?;
-//! # let request = ChatRequest { system: "".into(), tools: [].into(), messages: vec![ChatMessage::user("Hi")],
-//! #     max_output_tokens: None, temperature: None, reasoning_effort: None, stream: true, cache_ends: vec![],
-//! #     cache_key: None };
+//! # let request = ChatRequest::new(vec![ChatMessage::user("Hi")]);
 //! let mut deltas = model.stream(&request).await?;
 //! # let mut text = String::new();
 //! while let Some(delta) = deltas.next().await {

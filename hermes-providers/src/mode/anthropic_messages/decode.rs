@@ -103,13 +103,13 @@ impl MessagesDecoder {
         if self.quick(text, out) {
             return Ok(());
         }
-        if let Some(event) = parse(text) {
+        if let Some(event) = object::<Event<'_>>(text) {
             return self.event(&event, &frame.event, text, out);
         }
         // Servers that forget the blank line between frames: each line is an event.
         // (Looked at twice rather than kept: events are ten times as large as the lines of a bad server.)
-        if text.lines().nth(1).is_some() && text.lines().all(|line| parse(line).is_some()) {
-            for (event, line) in text.lines().filter_map(|line| parse(line).zip(Some(line))) {
+        if text.lines().nth(1).is_some() && text.lines().all(|line| object::<Event<'_>>(line).is_some()) {
+            for (event, line) in text.lines().filter_map(|line| object::<Event<'_>>(line).zip(Some(line))) {
                 if !self.done {
                     self.event(&event, "", line, out)?;
                 }
@@ -125,11 +125,11 @@ impl MessagesDecoder {
         let text = text.trim();
         // Text that never was JSON is an error message and not a cut event.
         let never_json = end == StreamEnd::Closed && !text.starts_with('{');
-        if parse(text).is_some() || never_json {
+        if object::<Event<'_>>(text).is_some() || never_json {
             return self.frame(frame, out);
         }
         for line in text.lines() {
-            let Some(event) = parse(line) else { break };
+            let Some(event) = object::<Event<'_>>(line) else { break };
             if !self.done {
                 self.event(&event, "", line, out)?;
             }
@@ -145,7 +145,7 @@ impl MessagesDecoder {
         let list: Vec<&RawValue> =
             if text.starts_with('[') { serde_json::from_str(text).unwrap_or_default() } else { Vec::new() };
         let document = list.first().map_or(text, |first| first.get());
-        let Some(message) = parse(document) else {
+        let Some(message) = object::<Event<'_>>(document) else {
             return Err(self.context.error(ErrorClass::Incomplete, "the answer ended before it was whole"));
         };
         if is_error(&message) {
@@ -406,11 +406,6 @@ impl MessagesDecoder {
 fn is_error(event: &Event<'_>) -> bool {
     let named = event.kind.and_then(string).is_some_and(|kind| kind == "error");
     named || event.error.is_some_and(|raw| !matches!(raw.get(), "{}" | "\"\"" | "false" | "[]"))
-}
-
-fn parse(text: &str) -> Option<Event<'_>> {
-    // The shape is an object; a derived reader would also take a list.
-    object(text)
 }
 
 /// Every word of the maker's list; nothing else becomes one of them.

@@ -43,7 +43,6 @@ pub(super) struct Event<'a> {
 impl<'a> Event<'a> {
     /// Reads an event; `None` for what is no JSON object.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
-        // The shape is an object; a derived reader would also take a list.
         object(text)
     }
 
